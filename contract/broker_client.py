@@ -1,0 +1,273 @@
+"""The one client that speaks to a broker: synchronous, on `requests`, made for a tunnel that may lie.
+
+Request heads stay under 900 bytes, bodies never end in a bare newline, every call has a deadline, frames are checked
+for length and SHA-256. Lost answers are repeated here: every call that changes something is idempotent by its request
+id or its sequence number (exactly-once hands).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import orjson
+import requests
+from pydantic import SecretStr, ValidationError
+from requests.adapters import HTTPAdapter
+
+from contract.actions import Action, action_to_json, digest_of
+from contract.broker_api import (
+    FRAME_BYTES_MAX,
+    HEAD_BYTES_MAX,
+    ActionsRequest,
+    ArtifactReply,
+    ErrorBody,
+    ErrorCode,
+    ExportRequest,
+    FrameInfo,
+    Health,
+    Identity,
+    Lease,
+    LeaseCall,
+    LeaseRequest,
+    Receipt,
+    RenderRequest,
+    ResetReply,
+    ResetRequest,
+    SaveRequest,
+)
+from contract.errors import BrokerError
+from contract.phases import Cause
+from contract.records import Record, first_problem
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+R = TypeVar("R", bound=Record)
+
+# A batch may wait 30 s per action; the client adds the waits it sends to this base.
+ACTIONS_BASE_S: Final = 60.0
+CAUSES: Final[dict[ErrorCode, Cause]] = {
+    ErrorCode.CAD_DIED: Cause.CAD_DIED,
+    ErrorCode.CAD_HUNG: Cause.CAD_HUNG,
+    ErrorCode.DISPLAY_DIED: Cause.DISPLAY_DIED,
+    ErrorCode.RESET_FAILED: Cause.RESET,
+    ErrorCode.INDETERMINATE: Cause.ACTIONS_INDETERMINATE,
+    ErrorCode.LEASE_UNKNOWN: Cause.LEASE,
+    ErrorCode.LEASE_HELD: Cause.LEASE,
+    ErrorCode.UNREACHABLE: Cause.BROKER_UNREACHABLE,
+    ErrorCode.PROTOCOL: Cause.FRAME_CORRUPT,
+    ErrorCode.SAVE_FAILED: Cause.CAD_HUNG,
+    ErrorCode.EVALUATOR_FAILED: Cause.EVALUATION_FAILED,
+    ErrorCode.EVALUATOR_TIMEOUT: Cause.EVALUATION_FAILED,
+    ErrorCode.UPLOAD_FAILED: Cause.EVALUATION_FAILED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long one call may take and how often a lost answer is asked for again."""
+
+    connect_s: float = 5.0
+    read_s: float = 30.0
+    tries: int = 3
+    pause_s: float = 0.2
+
+
+class BrokerClient:
+    """Speaks for one rollout to one broker. Not shared between threads: each call uses the one session.
+
+    Every method raises `BrokerError`, whose `cause` says what the rollout's record would.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        token: SecretStr,
+        *,
+        patience: Patience | None = None,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._base_url = base_url.rstrip("/")
+        self._patience = patience or Patience()
+        self._pause = pause
+        self._session = requests.Session()
+        # The environment may hold proxies and a .netrc; neither has a say in who hears the token.
+        self._session.trust_env = False
+        self._session.mount("http://", HTTPAdapter(pool_connections=1, pool_maxsize=1, max_retries=0))
+        self._session.headers.clear()
+        self._session.headers.update({"Authorization": f"Bearer {token.get_secret_value()}"})
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._session.close()
+
+    def health(self, *, read_s: float = 5.0) -> Health:
+        """One authenticated round trip: the proof that broker and tunnel are alive."""
+        return self._get("/v1/health", Health, read_s=read_s)
+
+    def identity(self, *, token: SecretStr) -> Identity:
+        """Ask with a fresh nonce and check the proof. Raises with cause `host_identity` when it is wrong."""
+        nonce = secrets.token_hex(16)
+        identity = self._get(f"/v1/identity?nonce={nonce}", Identity)
+        if identity.nonce != nonce or not hmac.compare_digest(
+            identity.proof, identity_proof(identity, token)
+        ):
+            raise BrokerError(
+                "the broker's identity proof does not match our token",
+                code=ErrorCode.PROTOCOL,
+                cause=Cause.HOST_IDENTITY,
+                hint="Another broker listens at this address; end this host.",
+            )
+        return identity
+
+    def lease(self, request: LeaseRequest) -> Lease:
+        """Take the lease, or get the same one again for the same request id."""
+        return self._post("/v1/lease", request, Lease)
+
+    def heartbeat(self, lease_id: str) -> Lease:
+        """Push the lease's expiry back."""
+        return self._post("/v1/heartbeat", LeaseCall(lease_id=lease_id), Lease)
+
+    def release(self, lease_id: str) -> Health:
+        """Give the lease back; the desktop is ended."""
+        return self._post("/v1/release", LeaseCall(lease_id=lease_id), Health)
+
+    def reset(self, request: ResetRequest) -> ResetReply:
+        """Bring the desktop to the task's start. Slow: up to two clean attempts of the CAD program."""
+        return self._post("/v1/reset", request, ResetReply, read_s=90.0)
+
+    def act(self, *, lease_id: str, sequence: int, actions: Sequence[Action], wait_s: float = 0.0) -> Receipt:
+        """Carry the actions out exactly once; a repeated sequence gives the stored receipt.
+
+        `wait_s` is the sum of the batch's own waits, so that a legal batch never meets the deadline.
+        """
+        request = ActionsRequest(
+            lease_id=lease_id,
+            sequence=sequence,
+            digest=digest_of(actions),
+            actions=[action_to_json(action) for action in actions],
+        )
+        return self._post("/v1/actions", request, Receipt, read_s=ACTIONS_BASE_S + wait_s)
+
+    def frame(self, info: FrameInfo) -> bytes:
+        """The PNG that `info` names, checked. Damaged answers are fetched again, then `frame_corrupt`."""
+        path = f"/v1/frames/{info.sequence}"
+        for _ in range(self._patience.tries):
+            response = self._send("GET", path, b"", read_s=self._patience.read_s)
+            png = response.content
+            if len(png) == info.size_bytes and hashlib.sha256(png).hexdigest() == info.sha256:
+                return png
+        raise BrokerError(
+            f"frame {info.sequence} arrived damaged {self._patience.tries} times",
+            code=ErrorCode.PROTOCOL,
+            cause=Cause.FRAME_CORRUPT,
+            hint="Check the tunnel; it changes bytes.",
+        )
+
+    def save(self, request: SaveRequest) -> ArtifactReply:
+        """Have the CAD program save, and the host upload what it saved."""
+        return self._post("/v1/save", request, ArtifactReply, read_s=60.0)
+
+    def export(self, request: ExportRequest) -> ArtifactReply:
+        """Have the trusted evaluator write the drawing's facts, and upload them."""
+        return self._post("/v1/export", request, ArtifactReply, read_s=120.0)
+
+    def render(self, request: RenderRequest) -> ArtifactReply:
+        """Have the trusted evaluator draw the canonical render, and upload it."""
+        return self._post("/v1/render", request, ArtifactReply, read_s=120.0)
+
+    def _get(self, path: str, kind: type[R], *, read_s: float | None = None) -> R:
+        return self._parsed(self._send("GET", path, b"", read_s=read_s or self._patience.read_s), kind)
+
+    def _post(self, path: str, request: Record, kind: type[R], *, read_s: float | None = None) -> R:
+        body = orjson.dumps(request.model_dump(mode="json"))
+        return self._parsed(self._send("POST", path, body, read_s=read_s or self._patience.read_s), kind)
+
+    def _send(self, method: str, path: str, body: bytes, *, read_s: float) -> requests.Response:
+        headers: Mapping[str, str] = {"Content-Type": "application/json"} if body else {}
+        lost: Exception | None = None
+        for attempt in range(self._patience.tries):
+            # A tunnel that hangs on one head size must not meet the same size again, hence the counter.
+            tried = {"X-Try": "x" * attempt} if attempt else {}
+            self._check_head(method, path, {**headers, **tried})
+            try:
+                response = self._session.request(
+                    method,
+                    self._base_url + path,
+                    data=body or None,
+                    headers={**headers, **tried},
+                    timeout=(self._patience.connect_s, read_s),
+                    allow_redirects=False,
+                )
+            except requests.RequestException as error:
+                lost = error
+                if attempt + 1 < self._patience.tries:
+                    self._pause(self._patience.pause_s * (attempt + 1))
+                continue
+            if len(response.content) > FRAME_BYTES_MAX:
+                raise _protocol_error(f"{path} answered {len(response.content)} bytes")
+            if response.status_code == 200:
+                return response
+            raise _refusal(path, response)
+        # The text of a requests error holds the URL, never a header.
+        raise BrokerError(
+            f"no answer from the broker to {method} {path.partition('?')[0]} ({type(lost).__name__})",
+            code=ErrorCode.UNREACHABLE,
+            cause=Cause.BROKER_UNREACHABLE,
+            hint="See whether the host and its tunnel are still alive.",
+        ) from lost
+
+    def _check_head(self, method: str, path: str, headers: Mapping[str, str]) -> None:
+        lines = [*self._session.headers.items(), *headers.items()]
+        head = len(method) + len(path) + 12 + sum(len(str(k)) + len(str(v)) + 4 for k, v in lines)
+        # requests adds Host, Content-Length and Accept-Encoding: 120 bytes cover them.
+        assert head + 120 < HEAD_BYTES_MAX, f"request head of {head} bytes is too long for the tunnel"
+
+    def _parsed(self, response: requests.Response, kind: type[R]) -> R:
+        try:
+            return kind.model_validate_json(response.content)
+        except ValidationError as error:
+            raise _protocol_error(
+                f"the broker's answer is not a {kind.__name__}: {first_problem(error)}"
+            ) from error
+
+
+def identity_proof(identity: Identity, token: SecretStr) -> str:
+    """What `Identity.proof` must be for this token."""
+    key = hashlib.sha256(token.get_secret_value().encode()).hexdigest()
+    return sign_identity(identity, token_sha256=key)
+
+
+def sign_identity(identity: Identity, *, token_sha256: str) -> str:
+    """The proof, made from what both ends hold: the host has the token's SHA-256 and nothing more."""
+    facts = (identity.nonce, identity.host_id, identity.boot_id, identity.broker_version, identity.started_at)
+    return hmac.new(token_sha256.encode(), "|".join(facts).encode(), hashlib.sha256).hexdigest()
+
+
+def _refusal(path: str, response: requests.Response) -> BrokerError:
+    try:
+        body = ErrorBody.model_validate_json(response.content)
+    except ValidationError:
+        return _protocol_error(f"{path} answered HTTP {response.status_code} without an error body")
+    return BrokerError(
+        body.message,
+        code=body.code,
+        cause=CAUSES.get(body.code, Cause.BROKER_REFUSED),
+        status=response.status_code,
+        hint=body.hint,
+    )
+
+
+def _protocol_error(message: str) -> BrokerError:
+    return BrokerError(
+        message,
+        code=ErrorCode.PROTOCOL,
+        cause=Cause.BROKER_UNREACHABLE,
+        hint="Something between here and the broker changes bytes, or the host runs another version.",
+    )
