@@ -160,9 +160,7 @@ def _whole_batch_problem(actions: Sequence[Action], *, budget: int) -> InvalidAc
     if not actions:
         return InvalidActions("actions: the list is empty; give at least one action.")
     if len(actions) > budget:
-        return InvalidActions(
-            f"actions: {len(actions)} actions do not fit the {budget} left in the action budget."
-        )
+        return InvalidActions(f"actions: {len(actions)} actions do not fit the {budget} left in the action budget.")
     for index, action in enumerate(actions):
         problem = _action_problem(action, is_last=index == len(actions) - 1)
         if problem:
@@ -179,9 +177,7 @@ def _action_problem(action: Action, *, is_last: bool) -> str | None:
                 return f"path has {len(path)} points; at most {PATH_POINTS_MAX} are allowed."
             for x, y in path:
                 if not (0 <= x < SCREEN_WIDTH_PX and 0 <= y < SCREEN_HEIGHT_PX):
-                    return (
-                        f"path point [{x}, {y}] is outside the {SCREEN_WIDTH_PX}x{SCREEN_HEIGHT_PX} screen."
-                    )
+                    return f"path point [{x}, {y}] is outside the {SCREEN_WIDTH_PX}x{SCREEN_HEIGHT_PX} screen."
         case TypeText(text=text):
             bad = sorted({char for char in text if not is_typable(char)})
             if bad:
@@ -189,9 +185,7 @@ def _action_problem(action: Action, *, is_last: bool) -> str | None:
         case Keypress(keys=keys):
             for key in keys:
                 if key not in NAMED_KEYS and not (len(key) == 1 and is_typable(key) and key not in "\n\t"):
-                    return (
-                        f"unknown key {key!r}; use one character or one of {', '.join(sorted(NAMED_KEYS))}."
-                    )
+                    return f"unknown key {key!r}; use one character or one of {', '.join(sorted(NAMED_KEYS))}."
             if len(set(keys)) != len(keys):
                 return "a key stands twice in one chord."
         case _:
@@ -236,9 +230,7 @@ def tool_schema() -> dict[str, Any]:
     """
     return {
         "type": "object",
-        "properties": {
-            "actions": {"type": "array", "items": {"anyOf": [_strict(shape) for shape in ACTION_TYPES]}}
-        },
+        "properties": {"actions": {"type": "array", "items": {"anyOf": [_strict(shape) for shape in ACTION_TYPES]}}},
         "required": ["actions"],
         "additionalProperties": False,
     }

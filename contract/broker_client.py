@@ -115,9 +115,7 @@ class BrokerClient:
         """Ask with a fresh nonce and check the proof. Raises with cause `host_identity` when it is wrong."""
         nonce = secrets.token_hex(16)
         identity = self._get(f"/v1/identity?nonce={nonce}", Identity)
-        if identity.nonce != nonce or not hmac.compare_digest(
-            identity.proof, identity_proof(identity, token)
-        ):
+        if identity.nonce != nonce or not hmac.compare_digest(identity.proof, identity_proof(identity, token)):
             raise BrokerError(
                 "the broker's identity proof does not match our token",
                 code=ErrorCode.PROTOCOL,
@@ -233,9 +231,7 @@ class BrokerClient:
         try:
             return kind.model_validate_json(response.content)
         except ValidationError as error:
-            raise _protocol_error(
-                f"the broker's answer is not a {kind.__name__}: {first_problem(error)}"
-            ) from error
+            raise _protocol_error(f"the broker's answer is not a {kind.__name__}: {first_problem(error)}") from error
 
 
 def identity_proof(identity: Identity, token: SecretStr) -> str:

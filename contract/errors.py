@@ -38,9 +38,7 @@ class ConfigError(BenchError):
 
     exit_code = 2
 
-    def __init__(
-        self, message: str, *, hint: str, code: str = "config_invalid", field: str | None = None
-    ) -> None:
+    def __init__(self, message: str, *, hint: str, code: str = "config_invalid", field: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.code = code
         self.field = field
@@ -71,9 +69,7 @@ class HostError(BenchError):
 class BrokerError(HostError):
     """The broker refused a call or could not be reached. `code` is from `broker_api.ErrorCode`."""
 
-    def __init__(
-        self, message: str, *, code: str, cause: Cause, status: int | None = None, hint: str = ""
-    ) -> None:
+    def __init__(self, message: str, *, code: str, cause: Cause, status: int | None = None, hint: str = "") -> None:
         super().__init__(message, cause=cause, hint=hint)
         self.code = code
         self.status = status

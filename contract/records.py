@@ -37,9 +37,7 @@ def _parse_usd(value: object) -> object:
     return value
 
 
-Usd = Annotated[
-    Decimal, BeforeValidator(_parse_usd), PlainSerializer(lambda d: format(d, "f"), return_type=str)
-]
+Usd = Annotated[Decimal, BeforeValidator(_parse_usd), PlainSerializer(lambda d: format(d, "f"), return_type=str)]
 """US dollars, exact; a string in JSON."""
 
 
