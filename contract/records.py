@@ -22,9 +22,19 @@ from contract.errors import DiskError, StateError
 
 
 class Record(BaseModel):
-    """A frozen JSON shape that rejects unknown fields, NaN and infinity."""
+    """A frozen JSON shape that rejects unknown fields, NaN and infinity.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
+    A field whose JSON name is taken in Python (`schema`, `for`) carries a trailing underscore and an alias.
+    """
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        defer_build=True,
+        populate_by_name=True,
+        serialize_by_alias=True,
+    )
 
 
 R = TypeVar("R", bound=Record)

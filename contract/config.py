@@ -1,0 +1,170 @@
+"""The operator's config, the frozen task suite, and one task: shapes only. `supervisor/preflight.py` checks the rest.
+
+Relative paths in a config are relative to the root of the repository that holds it, or to its own folder when it is
+in none.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from contract.broker_api import Name, Sha256
+from contract.records import Record
+from contract.rollout_records import Limits, RolloutId
+
+VENDOR_PROVIDERS: Final = ("openai", "openrouter", "anthropic", "fireworks", "mantle", "bedrock")
+SCRIPTED_PROVIDERS: Final = ("oracle", "noop", "random", "replay", "exploit")
+Provider = Literal[
+    "openai",
+    "openrouter",
+    "anthropic",
+    "fireworks",
+    "mantle",
+    "bedrock",
+    "oracle",
+    "noop",
+    "random",
+    "replay",
+    "exploit",
+]
+Mode = Literal["process", "shared"]
+
+
+class LocalHostConfig(Record):
+    """A desktop on this machine.
+
+    `orphan_s`: how long a host outlives a controller that died, so that `batch --resume` can go on exactly. 0 ends it
+    at once. `memory_bytes`: what admission reserves for each host.
+    """
+
+    kind: Literal["local"]
+    driver: Literal["librecad", "paper"] = "librecad"
+    lease_s: Annotated[float, Field(gt=0, le=86_400)] = 120.0
+    orphan_s: Annotated[float, Field(ge=0, le=3_600)] = 0.0
+    isolation: Literal["auto", "bubblewrap", "own_uid", "none"] = "auto"
+
+
+class Ec2HostConfig(Record):
+    """A fresh Windows/AutoCAD instance for each rollout, reached through its own SSM port-forward."""
+
+    kind: Literal["ec2"]
+    region: str
+    profile: str | None = None
+    ami_id: str
+    instance_type: str
+    subnet_ids: list[str]
+    security_group_id: str
+    instance_profile: str
+    artifact_bucket: str
+    lease_s: Annotated[float, Field(gt=0, le=86_400)] = 900.0
+
+
+HostConfig = Annotated[LocalHostConfig | Ec2HostConfig, Field(discriminator="kind")]
+
+
+class EvaluatorConfig(Record):
+    """The one evaluator whose facts are compared, and the gold that it made."""
+
+    name: Literal["ezdxf", "autocad"]
+    version: Annotated[str, Field(pattern=r"^\d+\.\d+\.\d+$")]
+    gold_cache: str
+
+
+class JudgeConfig(Record):
+    """The vision judge."""
+
+    judge_id: Name
+    provider: Literal["openai"]
+    model: str
+
+
+class Assignment(Record):
+    """One task and one model, under an id of its own.
+
+    `seed` is for `random`; `script` names the stored trace that `replay` plays (a `model_turns.jsonl` or its rollout
+    folder).
+    """
+
+    rollout_id: RolloutId
+    task: Name
+    provider: Provider
+    model: Annotated[str, Field(min_length=1, max_length=256)]
+    profile: Name | None = None
+    enabled: bool = True
+    seed: int = 0
+    script: str | None = None
+
+
+class BatchConfig(Record):
+    """One config file, schema `autocad-bench.config/1`."""
+
+    schema_: Annotated[Literal["autocad-bench.config/1"], Field(alias="schema")]
+    benchmark: Name
+    mode: Mode = "process"
+    task_suite: Name | None = None
+    # Where task suites live; one folder per suite.
+    task_suites_dir: str = "configs/suites"
+    expected_rollouts: Annotated[int, Field(ge=1, le=100_000)]
+    max_concurrency: Annotated[int, Field(ge=1, le=10_000)]
+    broker_version: str
+    host: HostConfig
+    evaluator: EvaluatorConfig
+    judge: JudgeConfig | None = None
+    # A price table, "unpriced" (costs are unknown and the operator accepts it), or null for models that cost nothing.
+    pricing: str | None = None
+    limits: Limits = Field(default_factory=Limits)
+    endpoints: dict[str, str] = Field(default_factory=dict)
+    rollouts: Annotated[list[Assignment], Field(min_length=1)]
+
+
+class Task(Record):
+    """`task.json` of one task, beside `reference.png`, the start drawing and the oracle script.
+
+    `start_drawing`, `reference` and `oracle` are file names in the task's own folder.
+    """
+
+    schema_: Annotated[Literal["autocad-bench.task/1"], Field(alias="schema")]
+    task_id: Name
+    title: str
+    prompt: str
+    start_drawing: str
+    start_drawing_sha256: Sha256
+    reference: str
+    reference_sha256: Sha256
+    oracle: str | None
+    profile: Literal["2d", "3d", "3d-extents"]
+    placement: Literal["absolute", "translation"]
+
+
+class TaskSuite(Record):
+    """`suite.json`: an ordered, frozen list of tasks, and what every model is told about the host."""
+
+    schema_: Annotated[Literal["autocad-bench.suite/1"], Field(alias="schema")]
+    suite: Name
+    host_notes: str
+    tasks: list[Name]
+
+
+class OracleScript(Record):
+    """`oracle.json`: the ActionBatches that reach the gold by mouse and keyboard alone; the last action finishes."""
+
+    schema_: Annotated[Literal["autocad-bench.oracle/1"], Field(alias="schema")]
+    task_id: Name
+    turns: list[list[dict[str, object]]]
+
+
+def root_of(config_path: Path) -> Path:
+    """The folder that a config's relative paths start from: its repository's root, else the config's own folder."""
+    folder = config_path.resolve().parent
+    for candidate in (folder, *folder.parents):
+        if (candidate / ".git").exists() or (candidate / "pyproject.toml").exists():
+            return candidate
+    return folder
+
+
+def suite_dir(root: Path, config: BatchConfig) -> Path | None:
+    """The folder of the config's suite, or null when it names none."""
+    return root / config.task_suites_dir / config.task_suite if config.task_suite else None

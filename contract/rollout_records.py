@@ -1,0 +1,273 @@
+"""The records of one rollout: what the pilot is told, what it leaves behind, and how the rollout ended."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
+
+from contract.broker_api import FrameInfo, Name, Sha256
+from contract.phases import Cause, EndedBy, Outcome, Phase
+from contract.pricing import PriceRow, Usage
+from contract.records import Record, Usd, UtcTime
+
+RolloutId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
+
+# The names of the variables that carry a secret into a pilot's process. Nothing else may.
+BROKER_TOKEN_VARIABLE: Final = "AUTOCAD_BENCH_BROKER_TOKEN"
+PROVIDER_KEY_VARIABLE: Final = "AUTOCAD_BENCH_PROVIDER_KEY"
+
+
+class Limits(Record):
+    """When a rollout ends by itself. "Consecutive" limits end at that count, not after it."""
+
+    actions: Annotated[int, Field(ge=1, le=1_000_000)] = 5000
+    invalid_turns: Annotated[int, Field(ge=1, le=1000)] = 10
+    transport_failures: Annotated[int, Field(ge=1, le=1000)] = 10
+    malformed_responses: Annotated[int, Field(ge=1, le=1000)] = 10
+    host_replacements: Annotated[int, Field(ge=0, le=10)] = 1
+
+
+class TaskBrief(Record):
+    """What the model is given. Nothing here comes from the gold but the reference picture, which is the task."""
+
+    task_id: Name
+    prompt: str
+    host_notes: str
+    # Absolute paths on the pilot's machine.
+    reference: str
+    reference_sha256: Sha256
+
+
+class HostAddress(Record):
+    """The host that was handed off to this rollout. The token travels beside it, never in it."""
+
+    host_id: Name
+    boot_id: str
+    base_url: str
+    lease_id: Name
+    lease_generation: int
+    first_frame: FrameInfo
+
+
+class ModelChoice(Record):
+    """Which model plays. `script` is the file of a scripted model (oracle batches, or a stored model_turns.jsonl)."""
+
+    provider: str
+    model: str
+    profile: str | None = None
+    endpoint: str | None = None
+    script: str | None = None
+    seed: int = 0
+
+
+class RolloutSpec(Record):
+    """Everything that a pilot is told, as one JSON line on its stdin. Holds no secret."""
+
+    schema_: Annotated[Literal["autocad-bench.rollout-spec/1"], Field(alias="schema")] = "autocad-bench.rollout-spec/1"
+    batch_id: str
+    rollout_id: RolloutId
+    run_dir: str
+    task: TaskBrief
+    choice: ModelChoice
+    host: HostAddress
+    limits: Limits
+    price: PriceRow | None
+    # True: go on from resume-checkpoint.json, or end with `resume_mismatch`.
+    is_resume: bool = False
+
+
+class Retries(Record):
+    """Lifetime counts, by kind; none consumes another's budget."""
+
+    rate_limited: int = 0
+    server_error: int = 0
+    transport: int = 0
+    malformed: int = 0
+
+
+class Waiting(Record):
+    """What the pilot waits for, since when, and until when it will not try again."""
+
+    for_: Annotated[str, Field(alias="for")]
+    since: UtcTime
+    until: UtcTime | None
+
+
+class PilotProblem(Record):
+    """Why the pilot ended when the model did not end it. `cause` is what a void outcome will carry."""
+
+    cause: Cause
+    message: str
+    hint: str = ""
+
+
+class RunState(Record):
+    """`run-state.json`, written by the pilot: its progress, and at the end its return value."""
+
+    schema_: Annotated[Literal["autocad-bench.run-state/1"], Field(alias="schema")] = "autocad-bench.run-state/1"
+    rollout_id: RolloutId
+    phase: Phase
+    turn: int
+    actions_used: int
+    actions_max: int
+    # Consecutive; any completely valid batch sets it back to 0.
+    invalid_turns: int
+    invalid_turns_lifetime: int
+    retries: Retries
+    usage: Usage
+    # Null when the usage of a response was unknown or the model has no price.
+    cost_usd: Usd | None
+    updated_at: UtcTime
+    waiting: Waiting | None = None
+    ended_by: EndedBy | None = None
+    # What the model said in its finish action.
+    finish_status: Literal["done", "infeasible"] | None = None
+    error: PilotProblem | None = None
+
+
+class ArtifactRef(Record):
+    """A file of the run folder, by path relative to it, size and checksum."""
+
+    path: str
+    sha256: Sha256
+    size_bytes: int
+
+
+class Checkpoint(Record):
+    """`resume-checkpoint.json`: the exact state to go on from.
+
+    `intent` is written before an ActionBatch is sent (its sequence, digest and actions), `commit` after its
+    observation is stored. `model_state` is the model's own, checked by the model when it resumes.
+    """
+
+    schema_: Annotated[Literal["autocad-bench.checkpoint/1"], Field(alias="schema")] = "autocad-bench.checkpoint/1"
+    rollout_id: RolloutId
+    stage: Literal["intent", "commit"]
+    host_id: Name
+    boot_id: str
+    lease_id: Name
+    lease_generation: int
+    # The last sequence that was committed; an intent is about sequence + 1.
+    sequence: int
+    intent_digest: Sha256 | None
+    intent_actions: list[dict[str, Any]] | None
+    # What the turn of the intent decided besides acting: the finish that ends its ActionBatch, if any.
+    turn: int
+    actions_used: int
+    invalid_turns: int
+    invalid_turns_lifetime: int
+    malformed_responses: int
+    retries: Retries
+    usage: Usage
+    cost_usd: Usd | None
+    frame: ArtifactRef
+    reference: ArtifactRef
+    model_state: dict[str, Any]
+
+
+class ModelTurn(Record):
+    """One line of `model_turns.jsonl`: what the model was shown (by reference) and what it said."""
+
+    turn: int
+    at: UtcTime
+    frame: int
+    observation: str
+    # The arguments of the tool call as the model gave them; null when the response had none.
+    arguments: Any
+    text: str = ""
+    usage: Usage | None = None
+    cost_usd: Usd | None = None
+    latency_s: float
+    response: dict[str, Any] | None = None
+
+
+class ModelTurnSummary(Record):
+    """One line of `model_turn_summaries.jsonl`: enough for a table, without the bodies."""
+
+    turn: int
+    at: UtcTime
+    sequence: int | None
+    actions: int
+    kinds: dict[str, int]
+    result: Literal["acted", "invalid", "malformed", "finish"]
+    actions_left: int
+    cost_usd: Usd | None
+
+
+class InputReceipt(Record):
+    """One line of `input_receipts.jsonl`: the host's receipt for one ActionBatch, and the frame that followed."""
+
+    turn: int
+    at: UtcTime
+    sequence: int
+    digest: Sha256
+    actions: int
+    performed: int
+    took_s: float
+    is_replay: bool
+    frame: FrameInfo
+
+
+class Event(Record):
+    """One thing that happened in a rollout's life."""
+
+    at: UtcTime
+    event: str
+    detail: dict[str, Any] = Field(default_factory=dict)
+
+
+class EventsFile(Record):
+    """`events.json`: what happened, in order; lives of rollouts have few events."""
+
+    schema_: Annotated[Literal["autocad-bench.events/1"], Field(alias="schema")] = "autocad-bench.events/1"
+    events: list[Event]
+
+
+class FrameEvent(Record):
+    """One stored frame."""
+
+    turn: int
+    sequence: int
+    file: str
+    sha256: Sha256
+    size_bytes: int
+    verdict: str
+    settle_s: float
+
+
+class FrameEventsFile(Record):
+    """`frame_events.json`: the stored frames. Rewritten at growing intervals, complete when the pilot has ended."""
+
+    schema_: Annotated[Literal["autocad-bench.frame-events/1"], Field(alias="schema")] = "autocad-bench.frame-events/1"
+    frames: list[FrameEvent]
+
+
+class Result(Record):
+    """`result.json`: the final record of one rollout. It is counted when the outcome is not void."""
+
+    schema_: Annotated[Literal["autocad-bench.result/1"], Field(alias="schema")] = "autocad-bench.result/1"
+    batch_id: str
+    rollout_id: RolloutId
+    task_id: str
+    provider: str
+    model: str
+    profile: str | None
+    outcome: Outcome
+    cause: Cause | None
+    cause_detail: str | None
+    ended_by: EndedBy | None
+    # Deterministic score in [0, 1]; null when void before an evaluation.
+    score: float | None
+    judge_score: float | None
+    final: float | None
+    invalid_code: str | None
+    turns: int
+    actions_used: int
+    usage: Usage
+    cost_usd: Usd | None
+    host_id: str | None
+    host_replacements: int
+    started_at: UtcTime | None
+    finished_at: UtcTime
+    duration_s: float | None
