@@ -1,0 +1,49 @@
+# `make help` lists what there is. Every target sets up what it needs.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check e2e sim bench lock clean
+
+PYTHON ?= python3
+BIN := .venv/bin
+FAST := not desktop and not slow and not e2e
+MODE ?= process
+OUT ?= runs/demo-$(shell date -u +%Y%m%dT%H%M%SZ)
+
+help:  ## Show this list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.venv/.ready: requirements.lock pyproject.toml scripts/setup-python
+	@scripts/setup-python "$(PYTHON)"
+
+setup: .venv/.ready  ## Install Python packages into .venv and the desktop's Debian packages
+	@scripts/setup-desktop
+
+demo: setup  ## Play every task with the oracle on LibreCAD and print the scores (MODE=shared, OUT=folder)
+	@$(BIN)/autocad-bench-batch --config configs/local-demo.json --mode $(MODE) --output-dir "$(OUT)" --execute
+
+check: .venv/.ready  ## The gate for each commit: format, lint, types, import rules, fast tests
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/pytest -q -m "$(FAST)"
+
+test: setup  ## All tests but the end-to-end ones, on real desktops too
+	@$(BIN)/pytest -q -m "not e2e"
+
+e2e: setup  ## Whole batches on LibreCAD in both modes: oracle, noop, random
+	@$(BIN)/pytest -q -m e2e
+
+sim: .venv/.ready  ## Whole batches with seeded faults in virtual time (SEED=n replays one)
+	@AUTOCAD_BENCH_SIM_SEED="$(SEED)" $(BIN)/pytest -q tests/sim
+
+bench: setup  ## Print what a turn and a desktop cost, beside their targets
+	@$(BIN)/python scripts/bench_turn.py
+	@$(BIN)/python scripts/bench_desktop.py
+
+lock: .venv/.ready  ## Pin all packages again (needs uv)
+	@scripts/lock
+
+clean:  ## Remove the virtual environment and caches; run folders stay
+	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
