@@ -1,0 +1,394 @@
+"""One desktop: X server, window manager, one CAD program, hands and eyes; all of it gone when this process is."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from Xlib.error import ConnectionClosedError, DisplayError
+
+from broker.desktop.hands import Hands
+from broker.desktop.isolation import (
+    INSIDE_COOKIE,
+    INSIDE_DRAWINGS,
+    INSIDE_HOME,
+    IsolationKind,
+    IsolationReport,
+    build_walls,
+)
+from broker.desktop.openbox import start_openbox
+from broker.desktop.png import BandEncoder
+from broker.desktop.processes import Process, spawn, wait_readable
+from broker.desktop.xlink import XLink
+from broker.desktop.xserver import XServer, start_xserver
+from broker.frame import Frame, frame_of
+from broker.refusal import Refusal
+from contract.actions import SCREEN_HEIGHT_PX, SCREEN_WIDTH_PX, Action
+from contract.broker_api import ErrorCode, Verdict
+
+# A dialog that takes long to build answers late; one that takes this long will not answer any more.
+HANG_S: Final = 10.0
+# Measured: 30 ms without a change after the barriers; anything shorter missed late repaints.
+QUIET_S: Final = 0.03
+HASH_EVERY_S: Final = 0.008
+# Bounds of the wait for quiet: between two actions of a list, and before the frame that goes to the model.
+BETWEEN_S_MAX: Final = 2.0
+FINAL_S_MAX: Final = 5.0
+# The pointer alone is some 200 pixels; any CAD window lights hundreds of thousands.
+BLACK_LIT_PIXELS_MAX: Final = 2_000
+
+REST_POINT: Final = (960, 540)
+
+
+class AppEnded(Exception):
+    """The CAD program is gone; negative exit codes, and those above 128, are deaths by signal."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__(exit_code)
+        self.exit_code = exit_code
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Whether the screen came to rest in time, and how long that took."""
+
+    is_quiet: bool
+    took_s: float
+
+
+class Desktop:
+    """Used by one thread, but for `kill`. Deeds raise `Refusal`, or `AppEnded` when the CAD program has exited."""
+
+    def __init__(self, state_dir: Path, *, report: IsolationReport, base_env: Mapping[str, str]) -> None:
+        """`base_env` holds PATH and the tags by which every process of a rollout is found."""
+        self.report = report
+        self._state_dir = state_dir
+        self._base_env = dict(base_env)
+        self._walls = build_walls(report)
+        self._folder: Path | None = None
+        self._server: XServer | None = None
+        self._manager: Process | None = None
+        self._link: XLink | None = None
+        self._hands: Hands | None = None
+        self._app: Process | None = None
+        self._main_window = 0
+        self._encoder = BandEncoder(width_px=SCREEN_WIDTH_PX, height_px=SCREEN_HEIGHT_PX)
+        self._is_ended = threading.Event()
+
+    # -- life -------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Bring up X server and window manager. Raises `Refusal` with `display_died`; `close` cleans up then too."""
+        parent = self._walls.scratch_parent(self._state_dir)
+        _remove_stale_folders(parent)
+        self._folder = Path(tempfile.mkdtemp(prefix=f"desktop-{os.getpid()}-", dir=parent))
+        self.home.mkdir(mode=0o700)
+        self.drawings.mkdir(mode=0o700, exist_ok=True)
+        self._walls.own(self._folder, self.home, self.drawings)
+        self._server = start_xserver(self._folder, env=self._base_env, walls=self._walls)
+        env = {**self._base_env, "DISPLAY": f":{self._server.display}", "HOME": str(self._folder)}
+        env["XAUTHORITY"] = str(self._server.cookie_file)
+        self._manager = start_openbox(self._folder, env=env, walls=self._walls)
+        with self._display_errors():
+            self._link = XLink(self._server.display, self._server.cookie_file, [self._server.process, self._manager])
+            if not self._link.wait_until(self._link.has_manager, HANG_S):
+                raise Refusal(ErrorCode.DISPLAY_DIED, "the window manager did not start", hint="Is openbox installed?")
+            self._hands = Hands(self._link.display, catch_up=self.catch_up, pause=self.pause)
+
+    @property
+    def is_up(self) -> bool:
+        """True while X server and window manager run."""
+        return len(self._display_parts()) == 2 and all(part.exit_code is None for part in self._display_parts())
+
+    def _display_parts(self) -> list[Process]:
+        parts = [self._server.process] if self._server else []
+        return [*parts, self._manager] if self._manager else parts
+
+    @property
+    def app_exit_code(self) -> int | None:
+        """None while the CAD program runs, and when none was started."""
+        return self._app.exit_code if self._app else None
+
+    @property
+    def home(self) -> Path:
+        """The CAD program's home folder, fresh for each launch."""
+        assert self._folder is not None
+        return self._folder / "home"
+
+    @property
+    def drawings(self) -> Path:
+        """The one folder, beside its home, in which the CAD program may write."""
+        assert self._folder is not None
+        return self._folder / "drawings" if self._walls.uid is not None else self._state_dir / "drawing"
+
+    @property
+    def drawings_inside(self) -> Path:
+        """How the CAD program calls that folder."""
+        return INSIDE_DRAWINGS if self.report.kind is IsolationKind.BUBBLEWRAP else self.drawings
+
+    def fresh_home(self) -> Path:
+        """Empty the home folder; the CAD program must not be running."""
+        shutil.rmtree(self.home, ignore_errors=True)
+        self.home.mkdir(mode=0o700)
+        return self.home
+
+    def launch(
+        self, name: str, argv: Sequence[str], *, env: Mapping[str, str], is_ready: Callable[[str], bool]
+    ) -> None:
+        """Start the CAD program and return once it shows a window whose title `is_ready`.
+
+        Home and drawings are given to the desktop's user first. Raises `Refusal` (`reset_failed`).
+        """
+        assert self._server is not None
+        for folder, _, files in os.walk(self.home):
+            self._walls.own(Path(folder), *(Path(folder, file) for file in files))
+        self._walls.own(self.drawings, *self.drawings.iterdir())
+        inside = self.report.kind is IsolationKind.BUBBLEWRAP
+        home, cookie = (INSIDE_HOME, INSIDE_COOKIE) if inside else (self.home, self._server.cookie_file)
+        wrapped = self._walls.wrap_app(
+            argv,
+            home=self.home,
+            drawings=self.drawings,
+            cookie=self._server.cookie_file,
+            x_socket=self._server.socket_path,
+        )
+        full_env = {**self._base_env, **env, **_home_env(home), "DISPLAY": f":{self._server.display}"}
+        full_env["XAUTHORITY"] = str(cookie)
+        with self._display_errors():
+            self.hands.release_all()
+            self.hands.unlock()
+            self.hands.rest_pointer(*REST_POINT)
+            self._app = spawn(
+                name,
+                wrapped,
+                env=full_env,
+                cwd=self.home,
+                setpriv_options=self._walls.setpriv_options,
+                prefix=self._walls.app_prefix,
+            )
+            self.link.watched.append(self._app)
+            if not self.link.wait_until(lambda: self._find_main(is_ready), HANG_S):
+                self._raise_if_dead()
+                raise Refusal(
+                    ErrorCode.RESET_FAILED,
+                    f"{name} showed no drawing within {HANG_S:g} s",
+                    hint="See whether this machine is overloaded; lower max_concurrency.",
+                )
+
+    def _find_main(self, is_ready: Callable[[str], bool]) -> bool:
+        for window_id in self.link.window_ids():
+            # Titles change without an event on the root window, so ask for the window's own.
+            self.link.watch_title(window_id)
+            if is_ready(self.link.title(window_id)):
+                self._main_window = window_id
+                return True
+        return False
+
+    def end_app(self) -> None:
+        """Kill the CAD program, if it runs, and wait until it is gone."""
+        if self._app is not None:
+            if self._link is not None and self._app in self._link.watched:
+                self._link.watched.remove(self._app)
+            self._app.close()
+            self._app = None
+            self._main_window = 0
+
+    def kill(self) -> None:
+        """End every process at once, from any thread. Waits return; deeds under way raise."""
+        self._is_ended.set()
+        for part in (self._app, self._server, self._manager):
+            if part is not None:
+                part.kill()
+
+    def close(self) -> None:
+        """End everything and remove its files, but not the drawing. A second call does nothing."""
+        self._is_ended.set()
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+        for part in (self._app, self._server, self._manager):
+            if part is not None:
+                part.close()
+        self._app = self._server = self._manager = None
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+        self._walls.close()
+
+    # -- hands ------------------------------------------------------------------------------------------------------
+
+    @property
+    def link(self) -> XLink:
+        """The connection to the X server."""
+        assert self._link is not None, "the desktop was not started"
+        return self._link
+
+    @property
+    def hands(self) -> Hands:
+        """Mouse and keyboard."""
+        assert self._hands is not None, "the desktop was not started"
+        return self._hands
+
+    @property
+    def main_window(self) -> int:
+        """The CAD program's main window."""
+        return self._main_window
+
+    def perform(self, action: Action) -> Settled:
+        """Carry out one action and wait for quiet, so that the next one meets a screen at rest."""
+        with self._display_errors():
+            self.hands.perform(action)
+        return self.settle(BETWEEN_S_MAX)
+
+    def release_all(self) -> None:
+        """Let go of every key and button. Never raises: a dead desktop holds nothing."""
+        with contextlib.suppress(Refusal), self._display_errors():
+            self.hands.release_all()
+            self.link.sync()
+
+    def pause(self, seconds: float) -> None:
+        """Let time pass; ends early, with a refusal, when the desktop is ended."""
+        if self._is_ended.wait(seconds):
+            raise _ended()
+
+    # -- eyes -------------------------------------------------------------------------------------------------------
+
+    def catch_up(self) -> None:
+        """Return once the window manager and the CAD program have handled all input so far."""
+        self.link.pass_window_manager()
+        if self._main_window:
+            self._ping()
+            self._ping()
+
+    def settle(self, quiet_s_max: float = FINAL_S_MAX) -> Settled:
+        """Wait until nothing changes on the screen any more, for at most about `quiet_s_max` after the barriers."""
+        began = time.monotonic()
+        with self._display_errors():
+            self.catch_up()
+            deadline = time.monotonic() + quiet_s_max
+            digest = self._wait_quiet(deadline)
+            while digest is not None:
+                self._ping()
+                if self.framebuffer_digest() == digest:
+                    break
+                digest = self._wait_quiet(deadline)
+        return Settled(is_quiet=digest is not None, took_s=time.monotonic() - began)
+
+    def _wait_quiet(self, deadline: float) -> int | None:
+        digest = self.framebuffer_digest()
+        quiet_since = time.monotonic()
+        while (now := time.monotonic()) - quiet_since < QUIET_S:
+            if now > deadline:
+                return None
+            left_s = QUIET_S - (now - quiet_since)
+            wait_readable([process.pidfd for process in self.link.watched], min(left_s, HASH_EVERY_S))
+            latest = self.framebuffer_digest()
+            if latest != digest:
+                digest, quiet_since = latest, time.monotonic()
+        return digest
+
+    def framebuffer_digest(self) -> int:
+        """A hash of what is on the screen now."""
+        assert self._server is not None
+        return self._server.framebuffer.digest()
+
+    def look(self, settled: Settled) -> Frame:
+        """The screen as a PNG, with a verdict."""
+        assert self._server is not None
+        framebuffer = self._server.framebuffer
+        if (framebuffer.width_px, framebuffer.height_px) != (SCREEN_WIDTH_PX, SCREEN_HEIGHT_PX):
+            encoder = BandEncoder(width_px=framebuffer.width_px, height_px=framebuffer.height_px)
+        else:
+            encoder = self._encoder
+        # A copy, because the screen may change while it is encoded.
+        encoded = encoder.encode(memoryview(bytes(framebuffer.pixels)))
+        verdict = self._verdict(settled, encoded.lit_pixels)
+        return frame_of(
+            encoded.png,
+            width_px=framebuffer.width_px,
+            height_px=framebuffer.height_px,
+            verdict=verdict,
+            settle_s=settled.took_s,
+        )
+
+    def _verdict(self, settled: Settled, lit_pixels: int) -> Verdict:
+        assert self._server is not None
+        framebuffer = self._server.framebuffer
+        if (framebuffer.width_px, framebuffer.height_px) != (SCREEN_WIDTH_PX, SCREEN_HEIGHT_PX):
+            return Verdict.WRONG_SIZE
+        if lit_pixels <= BLACK_LIT_PIXELS_MAX:
+            return Verdict.BLACK
+        if not settled.is_quiet:
+            return Verdict.UNSETTLED
+        return Verdict.MODAL if self.has_dialog() else Verdict.OK
+
+    def has_dialog(self) -> bool:
+        """True when another window of the CAD program lies above its main one."""
+        with self._display_errors():
+            windows = self.link.window_ids()
+        return bool(windows) and windows[-1] != self._main_window
+
+    # -- trouble ----------------------------------------------------------------------------------------------------
+
+    def _ping(self) -> None:
+        if self.link.ping(self._main_window, HANG_S):
+            return
+        self._raise_if_dead()
+        raise Refusal(
+            ErrorCode.CAD_HUNG,
+            f"the CAD program gave no answer for {HANG_S:g} s",
+            hint="Its last command is too large or has hung; look at the last frame.",
+        )
+
+    def _raise_if_dead(self) -> None:
+        if self._is_ended.is_set():
+            raise _ended()
+        for part in self._display_parts():
+            # A program that loses its X server exits at once; which of the two died first shows a moment later.
+            if part.wait(0.05 if self.app_exit_code is not None else 0.0):
+                raise Refusal(
+                    ErrorCode.DISPLAY_DIED, f"{part.name} died ({part.exit_code})", hint="End this host; start another."
+                )
+        if self.app_exit_code is not None:
+            raise AppEnded(self.app_exit_code)
+
+    @contextlib.contextmanager
+    def _display_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (ConnectionClosedError, DisplayError, OSError) as error:
+            if self._is_ended.is_set():
+                raise _ended() from error
+            raise Refusal(
+                ErrorCode.DISPLAY_DIED, f"the X server is gone: {error}", hint="End this host; start another."
+            ) from error
+
+
+def _ended() -> Refusal:
+    return Refusal(ErrorCode.INTERNAL, "the desktop is being ended", hint="Take another host.")
+
+
+def _home_env(home: Path) -> dict[str, str]:
+    return {
+        "HOME": str(home),
+        "XDG_CONFIG_HOME": str(home / ".config"),
+        "XDG_DATA_HOME": str(home / ".local/share"),
+        "XDG_CACHE_HOME": str(home / ".cache"),
+        "XDG_RUNTIME_DIR": str(home / ".run"),
+    }
+
+
+def _remove_stale_folders(parent: Path) -> None:
+    """Remove what desktops of killed brokers left; their pid is in the name."""
+    for folder in parent.glob("desktop-*-*"):
+        pid = folder.name.split("-")[1]
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,228 @@
+"""LibreCAD 2.2 on its own X desktop.
+
+The drawing is `attempt.dxf` in the one folder that the program may write; it is given on the command line, so that
+Ctrl+S saves without a dialog. When the model itself quits the program (File > Quit), it is started again on the same
+file, a few times; any other end of the program is `cad_died`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from broker.desktop.desktop import FINAL_S_MAX, AppEnded, Desktop, Settled
+from broker.desktop.isolation import IsolationReport, available
+from broker.drivers import Acted, DriverState
+from broker.drivers.librecad_home import APP_ENV, seed_home
+from broker.frame import Frame
+from broker.refusal import Refusal
+from contract.actions import Action, Finish, Keypress
+from contract.broker_api import ErrorCode
+
+ARTIFACT_NAME: Final = "attempt.dxf"
+# A model that quits the program is shown it again; one that does nothing else is not served for ever.
+RESTARTS_MAX: Final = 5
+# Dialogs upon dialogs do not go deeper than this, and a program that opens new ones on Escape is beyond help.
+ESCAPES_MAX: Final = 8
+DOCUMENTS_MAX: Final = 10
+_STATE_OF_CODE: Final[dict[ErrorCode, DriverState]] = {
+    ErrorCode.CAD_DIED: "cad_died",
+    ErrorCode.CAD_HUNG: "cad_hung",
+    ErrorCode.DISPLAY_DIED: "display_died",
+}
+
+
+class LibreCadDriver:
+    """See `broker.drivers.Driver`."""
+
+    name = "librecad"
+    artifact_name = ARTIFACT_NAME
+
+    def __init__(
+        self, state_dir: Path, *, base_env: Mapping[str, str], isolation: IsolationReport | None = None
+    ) -> None:
+        """`state_dir` takes the drawing and, while it lives, the desktop's own folder."""
+        self._state_dir = state_dir
+        self._base_env = dict(base_env)
+        self._report = isolation or available()
+        self._desktop: Desktop | None = None
+        self._state: DriverState = "stopped"
+        self._restarts = 0
+        self._is_aborted = False
+
+    def prepare(self) -> None:
+        """Bring up X server and window manager."""
+        with self._noted():
+            self._running_desktop()
+
+    def reset(self, start_drawing: bytes) -> Frame:
+        """Fresh home, fresh copy, fresh program; the command line has the focus."""
+        self._state = "stopped"
+        with self._noted():
+            desktop = self._running_desktop()
+            desktop.end_app()
+            seed_home(desktop.fresh_home())
+            for old in desktop.drawings.iterdir():
+                shutil.rmtree(old) if old.is_dir() else old.unlink()
+            (desktop.drawings / ARTIFACT_NAME).write_bytes(start_drawing)
+            self._restarts = 0
+            try:
+                settled = self._launch(desktop)
+            except AppEnded as error:
+                raise Refusal(
+                    ErrorCode.RESET_FAILED,
+                    f"LibreCAD ended with {error.exit_code} while it started",
+                    hint="See that librecad and its libraries are installed (scripts/setup-desktop).",
+                ) from error
+            self._state = "ready"
+            return desktop.look(settled)
+
+    def act(self, actions: Sequence[Action]) -> Acted:
+        """Each action meets a screen at rest; so does the frame."""
+        with self._noted():
+            desktop = self._ready_desktop()
+            performed = 0
+            settled: Settled | None = None
+            try:
+                for action in actions:
+                    if isinstance(action, Finish):
+                        break
+                    settled = self._outlive(desktop, functools.partial(desktop.perform, action))
+                    performed += 1
+            finally:
+                desktop.release_all()
+            if settled is None or not settled.is_quiet:
+                settled = self._outlive(desktop, lambda: desktop.settle(FINAL_S_MAX))
+            return Acted(performed=performed, frame=desktop.look(settled))
+
+    def save(self) -> Path:
+        """Leave dialogs and commands by Escape, go to our drawing, Ctrl+S."""
+        with self._noted():
+            desktop = self._ready_desktop()
+            self._outlive(desktop, lambda: self._save(desktop))
+            saved = desktop.drawings / ARTIFACT_NAME
+            kept = self._state_dir / "drawing" / ARTIFACT_NAME
+            if saved != kept and saved.is_file():
+                kept.parent.mkdir(mode=0o700, exist_ok=True)
+                shutil.copyfile(saved, kept)
+            return kept
+
+    def state(self) -> DriverState:
+        """From any thread: the processes are asked, not the program."""
+        desktop = self._desktop
+        if self._state == "ready" and desktop is not None:
+            if not desktop.is_up:
+                return "display_died"
+            if desktop.app_exit_code not in (None, 0):
+                return "cad_died"
+        return self._state
+
+    def abort(self) -> None:
+        """Kill all; the deed under way fails."""
+        self._is_aborted = True
+        if self._desktop is not None:
+            self._desktop.kill()
+
+    def close(self) -> None:
+        """Kill all and remove the desktop's folder; the drawing stays in the state folder."""
+        self._state = "stopped"
+        if self._desktop is not None:
+            self._desktop.close()
+            self._desktop = None
+
+    def _running_desktop(self) -> Desktop:
+        if self._desktop is not None and not self._desktop.is_up:
+            self._desktop.close()
+            self._desktop = None
+        if self._desktop is None:
+            self._desktop = Desktop(self._state_dir, report=self._report, base_env=self._base_env)
+            self._desktop.start()
+        if self._is_aborted:
+            self._desktop.kill()
+        return self._desktop
+
+    def _ready_desktop(self) -> Desktop:
+        if self._desktop is None or self._state != "ready":
+            code = next((code for code, state in _STATE_OF_CODE.items() if state == self._state), ErrorCode.NOT_RESET)
+            raise Refusal(code, "there is no running CAD program", hint="Reset the desktop first.")
+        return self._desktop
+
+    def _launch(self, desktop: Desktop) -> Settled:
+        drawing = desktop.drawings_inside / ARTIFACT_NAME
+        desktop.launch("librecad", ["librecad", str(drawing)], env=APP_ENV, is_ready=_shows_our_drawing)
+        desktop.settle()
+        # The first letter after the start would be lost: the command line has no focus until it is given to it.
+        desktop.perform(Keypress(keys=["ctrl", "m"]))
+        return desktop.settle()
+
+    def _outlive(self, desktop: Desktop, deed: Callable[[], Settled]) -> Settled:
+        """Do it; when the model has quit the program by it, show the program again."""
+        try:
+            return deed()
+        except AppEnded as ended:
+            if ended.exit_code != 0:
+                how = f"signal {_signal_of(ended.exit_code)}" if _signal_of(ended.exit_code) else f"{ended.exit_code}"
+                raise _died(f"LibreCAD ended by itself ({how})") from ended
+            if self._restarts == RESTARTS_MAX:
+                raise _died(f"the model quit LibreCAD more than {RESTARTS_MAX} times") from ended
+            self._restarts += 1
+            desktop.end_app()
+            try:
+                return self._launch(desktop)
+            except AppEnded as again:
+                raise _died(f"LibreCAD did not start again ({again.exit_code})") from again
+
+    def _save(self, desktop: Desktop) -> Settled:
+        _leave_dialogs(desktop)
+        for _ in range(DOCUMENTS_MAX):
+            if _shows_our_drawing(desktop.link.title(desktop.main_window)):
+                break
+            # The model has opened another document: go round until ours is in front.
+            desktop.perform(Keypress(keys=["ctrl", "tab"]))
+        desktop.perform(Keypress(keys=["ctrl", "s"]))
+        settled = desktop.settle()
+        if desktop.has_dialog():
+            _leave_dialogs(desktop)
+        return settled
+
+    @contextlib.contextmanager
+    def _noted(self) -> Iterator[None]:
+        """Remember what ended the desktop."""
+        try:
+            yield
+        except Refusal as error:
+            self._state = _STATE_OF_CODE.get(error.code, self._state)
+            raise
+
+
+def _died(message: str) -> Refusal:
+    return Refusal(ErrorCode.CAD_DIED, message, hint="The rollout is void; look at its last frames.")
+
+
+def _signal_of(exit_code: int) -> int:
+    """The number of the signal that ended a process, also seen through the walls; 0 when it exited by itself."""
+    if exit_code < 0:
+        return -exit_code
+    return exit_code - 128 if exit_code > 128 else 0
+
+
+def _shows_our_drawing(title: str) -> bool:
+    return ARTIFACT_NAME in title
+
+
+def _leave_dialogs(desktop: Desktop) -> None:
+    for _ in range(ESCAPES_MAX):
+        desktop.perform(Keypress(keys=["esc"]))
+        if not desktop.has_dialog():
+            break
+    else:
+        desktop.link.close_window(desktop.link.window_ids()[-1])
+        desktop.settle()
+    desktop.link.activate(desktop.main_window)
+    # Each step of a command takes one more Escape; four is the deepest that LibreCAD goes.
+    for _ in range(4):
+        desktop.perform(Keypress(keys=["esc"]))
