@@ -58,7 +58,7 @@ NAMED_KEYS: Final[frozenset[str]] = frozenset(
 
 
 class _Shape(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
 class Move(_Shape):
@@ -132,7 +132,10 @@ class Finish(_Shape):
 Action = Move | Click | Drag | Scroll | TypeText | Keypress | Wait | Finish
 ACTION_TYPES: Final[tuple[type[_Shape], ...]] = (Move, Click, Drag, Scroll, TypeText, Keypress, Wait, Finish)
 
-_ACTIONS: Final[TypeAdapter[list[Action]]] = TypeAdapter(list[Annotated[Action, Field(discriminator="type")]])
+# Built at first use: a pilot that has not been answered yet does not pay for it.
+_ACTIONS: Final[TypeAdapter[list[Action]]] = TypeAdapter(
+    list[Annotated[Action, Field(discriminator="type")]], config=ConfigDict(defer_build=True)
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,6 +163,8 @@ class Checkpoint(Record):
     cost_usd: Usd | None
     frame: ArtifactRef
     reference: ArtifactRef
+    # What the next turn's observation says in words; an intent is in the middle of its turn and holds that turn's.
+    observation: str
     model_state: dict[str, Any]
 
 
