@@ -1,0 +1,1 @@
+"""Preflight checks: small functions of a `Subject` that return a `Finding`. `table.py` lists them in order."""

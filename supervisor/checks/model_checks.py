@@ -1,0 +1,102 @@
+"""Models: their wires, their keys, the judge, and what they cost."""
+
+from __future__ import annotations
+
+from contract.config import VENDOR_PROVIDERS
+from supervisor.checks.subject import Subject
+from supervisor.credentials import KEY_VARIABLES
+from supervisor.issues import Finding, Issue
+
+# The scripted models of this version; the wires of the vendors and `exploit` are not part of it.
+BUILT_PROVIDERS = frozenset({"oracle", "noop", "random", "replay"})
+UNPRICED = "unpriced"
+
+
+def providers(subject: Subject) -> Finding:
+    """Each enabled rollout's provider can be played by this version."""
+    issues = tuple(
+        Issue(
+            "provider_not_built",
+            f"the wires for {entry.provider} are not part of this version",
+            f"Use one of {', '.join(sorted(BUILT_PROVIDERS))}, or set `enabled` to false.",
+            f"{place}.provider",
+            entry.rollout_id,
+        )
+        for place, entry in subject.enabled()
+        if entry.provider not in BUILT_PROVIDERS
+    )
+    used = sorted({entry.provider for _, entry in subject.enabled()})
+    return Finding(f"providers: {', '.join(used)}", issues)
+
+
+def credentials(subject: Subject) -> Finding:
+    """Every key that an enabled rollout needs is in the environment."""
+    issues = []
+    needed = set()
+    for place, entry in subject.enabled():
+        variable = KEY_VARIABLES.get(entry.provider)
+        if variable is None:
+            continue
+        needed.add(variable)
+        if entry.provider not in subject.keys:
+            issues.append(
+                Issue(
+                    "credential_missing",
+                    f"{variable} is not set, and {entry.rollout_id!r} needs it",
+                    f"Set {variable} in the environment of this command.",
+                    f"{place}.provider",
+                    entry.rollout_id,
+                )
+            )
+    return Finding(f"needed: {', '.join(sorted(needed)) or 'none'}", tuple(issues))
+
+
+def judge(subject: Subject) -> Finding:
+    """The vision judge can be asked, and its key is there."""
+    configured = subject.config.judge
+    if configured is None:
+        return Finding("no judge configured", skipped=True)
+    message = "the vision judge is not part of this version"
+    issues = [Issue("judge_not_built", message, 'Set "judge" to null.', "judge")]
+    variable = KEY_VARIABLES[configured.provider]
+    if configured.provider not in subject.keys:
+        message = f"{variable} is not set, and the judge {configured.judge_id!r} needs it"
+        hint = f"Set {variable} in the environment of this command."
+        issues.append(Issue("judge_credential_missing", message, hint, "judge.provider"))
+    return Finding(f"judge {configured.judge_id!r}", tuple(issues))
+
+
+def model_catalogs(subject: Subject) -> Finding:
+    """Asks no vendor yet: none of the models that this version plays has a catalog."""
+    if subject.options.skip_direct_model_check:
+        return Finding("skipped by --skip-direct-model-check", skipped=True)
+    return Finding("no model of this version has a live catalog", skipped=True)
+
+
+def pricing(subject: Subject) -> Finding:
+    """Each model that costs money has a pinned price, or the operator accepts unknown costs."""
+    named = subject.config.pricing
+    priced = [(place, entry) for place, entry in subject.enabled() if entry.provider in VENDOR_PROVIDERS]
+    if named is None:
+        if not priced:
+            return Finding("no model costs money", skipped=True)
+        hint = f'Name a price table in `pricing`, or write "{UNPRICED}" to accept unknown costs.'
+        message = f"{len(priced)} rollouts cost money, but the config names no prices"
+        return Finding(message, (Issue("pricing_required", message, hint, "pricing"),))
+    if named == UNPRICED:
+        return Finding("costs are unknown by choice")
+    table = subject.prices.table
+    if table is None:
+        return Finding("the price table cannot be read", subject.prices.issues)
+    issues = tuple(
+        Issue(
+            "price_missing",
+            f"the price table has no row {f'{entry.provider}/{entry.model}'!r}",
+            f'Add the row to {named}, or write "{UNPRICED}" into `pricing`.',
+            f"{place}.model",
+            entry.rollout_id,
+        )
+        for place, entry in priced
+        if f"{entry.provider}/{entry.model}" not in table.rows
+    )
+    return Finding(f"{len(table.rows)} price rows", issues)

@@ -1,0 +1,66 @@
+"""What a check may look at: the config as far as it can be read, and everything that was read because of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from contract.config import Assignment, BatchConfig
+from contract.pricing import PriceTable
+from supervisor.admission import Admission
+from supervisor.config_reading import Draft
+from supervisor.issues import Issue
+from supervisor.machine import Machine
+from supervisor.suite import LoadedTasks
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line adds to the config. `resumes` is the folder of the batch that is to go on, if any."""
+
+    allow_partial: bool = False
+    skip_direct_model_check: bool = False
+    output_dir: Path | None = None
+    resumes: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PricesReading:
+    """The price table, null when the config names none or it cannot be read."""
+
+    table: PriceTable | None
+    issues: tuple[Issue, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The one argument of every check. `admission` is null when its inputs cannot be read or the host is not local."""
+
+    draft: Draft
+    options: Options
+    keys: Mapping[str, SecretStr]
+    machine: Machine
+    tasks: LoadedTasks
+    prices: PricesReading
+    admission: Admission | None
+
+    @property
+    def config(self) -> BatchConfig:
+        return self.draft.config
+
+    @property
+    def root(self) -> Path:
+        return self.draft.root
+
+    def enabled(self) -> Iterator[tuple[str, Assignment]]:
+        """The readable enabled entries in order, each with its field path in the file."""
+        for index, assignment in enumerate(self.config.rollouts):
+            if assignment.enabled:
+                yield self.draft.place(index), assignment
+
+    def users_of(self, task: str) -> list[tuple[str, Assignment]]:
+        """The enabled entries that play `task`."""
+        return [(place, assignment) for place, assignment in self.enabled() if assignment.task == task]

@@ -1,0 +1,169 @@
+"""The command line: options only. Each command imports what it needs when it runs, so that `--help` is quick.
+
+This is a composition root: the environment is read here and nowhere else in this room.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+import click
+
+from supervisor.entry import Session, debug_option, run
+
+FOLDER: Final = click.Path(path_type=Path)
+EXIT_CODES: Final = (
+    "Exit status: 0 all well; 1 something is void or could not be evaluated; 2 the command line or the config is "
+    "wrong; 3 preflight found an issue and nothing was launched; 130 interrupted."
+)
+
+
+def main() -> None:
+    """`autocad-bench`."""
+    sys.exit(run(autocad_bench, sys.argv[1:], program="autocad-bench", environment=os.environ))
+
+
+def batch_main() -> None:
+    """`autocad-bench-batch`."""
+    sys.exit(run(batch, sys.argv[1:], program="autocad-bench-batch", environment=os.environ))
+
+
+@click.group(epilog=EXIT_CODES)
+@debug_option
+def autocad_bench() -> None:
+    """Measure how well models draw in a CAD program by looking at its screen and moving its mouse and keyboard."""
+
+
+@autocad_bench.command(epilog=EXIT_CODES)
+@click.option("--config", "config_path", type=FOLDER, help="The batch's config (JSON).")
+@click.option("--resume", "resumed", type=FOLDER, help="Go on with the interrupted batch in this folder.")
+@click.option("--output-dir", type=FOLDER, help="A new folder for the output.")
+@click.option("--execute", is_flag=True, help="Play the rollouts. Without it: check everything and print the plan.")
+@click.option("--allow-partial", is_flag=True, help="Accept fewer enabled rollouts than the config expects.")
+@click.option("--skip-direct-model-check", is_flag=True, help="Do not ask the providers for their model lists.")
+@click.option("--mode", type=click.Choice(["process", "shared"]), help="One process per rollout, or one for all.")
+@click.option("--max-concurrency", type=click.IntRange(min=1), help="At most this many rollouts at once.")
+@click.option("--json", "as_json", is_flag=True, help="With --execute: print the result as JSON instead of a table.")
+@debug_option
+@click.pass_obj
+def batch(
+    session: Session,
+    *,
+    config_path: Path | None,
+    resumed: Path | None,
+    output_dir: Path | None,
+    execute: bool,
+    allow_partial: bool,
+    skip_direct_model_check: bool,
+    mode: str | None,
+    max_concurrency: int | None,
+    as_json: bool,
+) -> int:
+    """Plan a batch (default), or plan it and play its rollouts (--execute)."""
+    if (config_path is None) == (resumed is None):
+        raise click.UsageError("Give either --config or --resume.")
+    if resumed is not None and output_dir is not None:
+        raise click.UsageError("--resume goes on in its own folder; leave --output-dir out.")
+    if execute and resumed is None and output_dir is None:
+        raise click.UsageError("--execute needs --output-dir, a new folder for the output.")
+    from supervisor import batch_command
+
+    return batch_command.run_batch(
+        session,
+        config_path=config_path,
+        resumed=resumed,
+        output_dir=output_dir,
+        is_execute=execute,
+        allow_partial=allow_partial,
+        skip_direct_model_check=skip_direct_model_check,
+        mode=mode,
+        max_concurrency=max_concurrency,
+        as_json=as_json,
+    )
+
+
+@autocad_bench.command(epilog=EXIT_CODES)
+@click.argument("folder", type=FOLDER)
+@click.argument("rollout_id")
+@click.option("--output-dir", type=FOLDER, help="A new folder for the re-run.")
+@click.option("--execute", is_flag=True, help="Play it. Without it: check everything and print the plan.")
+@click.option("--mode", type=click.Choice(["process", "shared"]), help="Another mode than the first batch's.")
+@click.option("--json", "as_json", is_flag=True, help="With --execute: print the result as JSON instead of a table.")
+@debug_option
+@click.pass_obj
+def rollout(
+    session: Session,
+    *,
+    folder: Path,
+    rollout_id: str,
+    output_dir: Path | None,
+    execute: bool,
+    mode: str | None,
+    as_json: bool,
+) -> int:
+    """Play one rollout of the batch in FOLDER again, in a new folder that links back to it."""
+    if execute and output_dir is None:
+        raise click.UsageError("--execute needs --output-dir, a new folder for the re-run.")
+    from supervisor import batch_command
+
+    return batch_command.run_rollout(
+        session,
+        folder=folder,
+        rollout_id=rollout_id,
+        output_dir=output_dir,
+        is_execute=execute,
+        mode=mode,
+        as_json=as_json,
+    )
+
+
+@autocad_bench.command(epilog="Exit status: 0 nothing is left; 1 something is left alive, or could not be ended.")
+@click.option("--run-dir", type=FOLDER, help="Look at this batch.")
+@click.option("--all", "everything", is_flag=True, help="Look at every batch below --runs.")
+@click.option("--runs", type=FOLDER, default=Path("runs"), show_default=True, help="Where run folders are.")
+@click.option("--execute", is_flag=True, help="End what is left. Without it: report.")
+@debug_option
+def reconcile(*, run_dir: Path | None, everything: bool, runs: Path, execute: bool) -> int:
+    """Find hosts that a batch left alive, and end them with --execute. Running batches are left alone."""
+    if (run_dir is None) == (not everything):
+        raise click.UsageError("Give either --run-dir or --all.")
+    from supervisor import reconcile_command
+
+    return reconcile_command.run_reconcile(run_dir=run_dir, runs=runs, is_execute=execute)
+
+
+@autocad_bench.command(epilog="Exit status: 0 all re-scored; 1 something could not be re-scored.")
+@click.argument("folder", type=FOLDER)
+@click.argument("rollout_id", required=False)
+@click.option("--gold-cache", type=FOLDER, help="Another gold cache than the batch's own.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@debug_option
+def evaluate(*, folder: Path, rollout_id: str | None, gold_cache: Path | None, as_json: bool) -> int:
+    """Score the stored artifacts of the batch in FOLDER again. The first score is never changed."""
+    from supervisor import evaluate_command
+
+    return evaluate_command.run_evaluate(
+        folder=folder, rollout_id=rollout_id, gold_cache=gold_cache, as_json=as_json, stream=sys.stdout
+    )
+
+
+@autocad_bench.group()
+def gold() -> None:
+    """Gold caches: the pinned truth that drawings are compared with."""
+
+
+@gold.command(epilog="Exit status: 0 the cache is whole; 1 it is not.")
+@click.option("--gold-cache", type=FOLDER, help="The cache; configs/gold of this repository when left out.")
+@debug_option
+def verify(*, gold_cache: Path | None) -> int:
+    """Check every file of a gold cache against its size and digest."""
+    from supervisor import gold_command
+
+    return gold_command.run_verify(gold_cache, stream=sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,254 @@
+"""Reads a config so that one mistake hides no other: every shape problem is an issue, and what is right stays usable.
+
+A config with mistakes still gives a `Draft`: broken optional fields take their defaults, broken pieces take a
+placeholder and are named in `unusable`, and a check that needs such a piece is skipped.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from contract.config import Assignment, BatchConfig, root_of
+from supervisor.config_issues import field_path, issue_of, kind_of
+from supervisor.issues import Issue
+
+# A batch of 100,000 assignments is about 16 MB; anything larger is not a config.
+CONFIG_BYTES_MAX: Final = 64 * 1024 * 1024
+
+# Stand-ins for pieces that cannot be read; each is always listed in `Draft.unusable`.
+_PLACEHOLDERS: Final[dict[str, Any]] = {
+    "schema": "autocad-bench.config/1",
+    "benchmark": "unreadable",
+    "expected_rollouts": 1,
+    "max_concurrency": 1,
+    "broker_version": "",
+    "host": {"kind": "local"},
+    "evaluator": {"name": "ezdxf", "version": "0.0.0", "gold_cache": ""},
+    "rollouts": [{"rollout_id": "unreadable", "task": "unreadable", "provider": "noop", "model": "unreadable"}],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A config as far as it can be read.
+
+    `root` is where relative paths start. `unusable` names the fields whose value is a placeholder or a default that the
+    operator did not mean: `mode`, `host`, or one field of a piece, like `host.lease_s`.
+    `positions[i]` is the index in the file of `config.rollouts[i]`: unreadable entries are left out.
+    `unreadable_enabled` counts the entries that are left out and do not say `"enabled": false`.
+    """
+
+    root: Path
+    config: BatchConfig
+    unusable: frozenset[str]
+    positions: tuple[int, ...]
+    unreadable_enabled: int
+    document: dict[str, Any]
+
+    def is_usable(self, field: str) -> bool:
+        """False when the field, or the object that it stands in, could not be read."""
+        return not any(field == lost or field.startswith(f"{lost}.") for lost in self.unusable)
+
+    def place(self, index: int) -> str:
+        """The field path in the file of `config.rollouts[index]`."""
+        return f"rollouts[{self.positions[index]}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The draft and what is wrong with its shape. `is_json` is false when nothing at all could be read."""
+
+    draft: Draft
+    is_json: bool
+    issues: tuple[Issue, ...]
+
+
+def read_config(path: Path) -> Reading:
+    """Read the config at `path`. Never raises for what stands in the file, or for a missing one."""
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(CONFIG_BYTES_MAX + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        issue = Issue(
+            "config_missing",
+            f"cannot read the config {str(path)!r}: {reason}",
+            "Give --config the path of a JSON file that you may read.",
+        )
+        return _nothing(issue, root=root_of(path))
+    return parse_config(content, root=root_of(path), source=str(path))
+
+
+def parse_config(content: bytes, *, root: Path, source: str) -> Reading:
+    """Check the shape of one config document; `source` is how an issue names it."""
+    if len(content) > CONFIG_BYTES_MAX:
+        return _not_json(root, source, f"it is larger than {CONFIG_BYTES_MAX} bytes")
+    duplicates: list[str] = []
+    try:
+        document = json.loads(
+            content.decode("utf-8-sig"), object_pairs_hook=_collect_into(duplicates), parse_constant=_refuse_constant
+        )
+        orjson.dumps(document)
+    except (ValueError, RecursionError, orjson.JSONEncodeError) as error:
+        return _not_json(root, source, _json_problem(error))
+    if not isinstance(document, dict):
+        return _not_json(root, source, f"the document is {kind_of(document)}, not an object")
+    return _salvage(document, root=root, duplicates=duplicates)
+
+
+def _collect_into(duplicates: list[str]) -> Any:
+    def build(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        built: dict[str, Any] = {}
+        for name, value in pairs:
+            if name in built:
+                duplicates.append(name)
+            built[name] = value
+        return built
+
+    return build
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _json_problem(error: Exception) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} at line {error.lineno}, column {error.colno}"
+    if isinstance(error, UnicodeDecodeError):
+        return f"byte {error.start} is not UTF-8"
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    return str(error)
+
+
+def _not_json(root: Path, source: str, reason: str) -> Reading:
+    issue = Issue(
+        "config_not_json",
+        f"{source!r} is not a JSON config: {reason}",
+        "Write one JSON object in UTF-8, without comments or trailing commas.",
+    )
+    return _nothing(issue, root=root)
+
+
+def _nothing(issue: Issue, *, root: Path) -> Reading:
+    draft = _salvage({}, root=root, duplicates=[]).draft
+    return Reading(replace(draft, unusable=frozenset(BatchConfig.model_fields)), is_json=False, issues=(issue,))
+
+
+def _salvage(document: dict[str, Any], *, root: Path, duplicates: list[str]) -> Reading:
+    issues = [
+        Issue(
+            "duplicate_key",
+            f"the key {name!r} stands twice in one object",
+            "Keep one of the two; the last one would silently win.",
+            field=name,
+        )
+        for name in dict.fromkeys(duplicates)
+    ]
+    raw = copy.deepcopy(document)
+    errors = _errors(raw)
+    issues += [issue_of(error, document) for error in errors]
+    unusable: set[str] = set()
+    unreadable: set[int] = set()
+    for error in errors:
+        _take_out(raw, error, unusable=unusable, unreadable=unreadable)
+    positions = _drop_entries(raw, unreadable, unusable)
+    _fill_in(raw, unusable)
+    # What is left after one pass is right, or its top-level field is given up.
+    for error in _errors(raw):
+        top = str(error["loc"][0]) if error["loc"] else "schema"
+        unusable.add(top)
+        raw.pop(top, None)
+    _fill_in(raw, unusable)
+    config = BatchConfig.model_validate_json(orjson.dumps(raw), strict=True)
+    if "rollouts" in unusable:
+        positions = (0,)
+    entries = document.get("rollouts")
+    lost = [entries[index] for index in unreadable] if isinstance(entries, list) else []
+    draft = Draft(
+        root=root,
+        config=config,
+        unusable=frozenset(unusable),
+        positions=positions,
+        unreadable_enabled=sum(not (isinstance(entry, dict) and entry.get("enabled") is False) for entry in lost),
+        document=document,
+    )
+    return Reading(draft, is_json=True, issues=tuple(issues))
+
+
+def _errors(raw: dict[str, Any]) -> list[ErrorDetails]:
+    try:
+        # Strict: "3" is not 3 in a file that a person wrote.
+        BatchConfig.model_validate_json(orjson.dumps(raw), strict=True)
+    except ValidationError as error:
+        return error.errors(include_url=False)
+    return []
+
+
+def _take_out(raw: dict[str, Any], error: ErrorDetails, *, unusable: set[str], unreadable: set[int]) -> None:
+    loc = error["loc"]
+    top = str(loc[0]) if loc else "schema"
+    if error["type"] == "extra_forbidden":
+        # Without the unknown field the rest of its object is as good as any.
+        _delete(raw, loc)
+    elif top == "rollouts" and len(loc) >= 2 and isinstance(loc[1], int):
+        if error["type"] == "missing" or len(loc) == 2 or not _is_optional(str(loc[2])):
+            unreadable.add(loc[1])
+        else:
+            _delete(raw, loc[:3])
+    elif top in _PIECES and len(loc) >= 2:
+        # Only this field is lost; when its object cannot do without, the next pass gives up the object.
+        field = field_path(loc, raw)
+        _delete(raw, loc)
+        unusable.add(field)
+    else:
+        unusable.add(top)
+
+
+_PIECES: Final = frozenset({"host", "evaluator", "judge", "limits", "endpoints"})
+
+
+def _is_optional(name: str) -> bool:
+    info = Assignment.model_fields.get(name)
+    return info is not None and not info.is_required()
+
+
+def _delete(raw: Any, loc: tuple[int | str, ...]) -> None:
+    holder = raw
+    for part in loc[:-1]:
+        is_index = isinstance(holder, list) and isinstance(part, int) and part < len(holder)
+        # Any other part is the tag of a union, which has no place in the document.
+        if is_index or (isinstance(holder, dict) and part in holder):
+            holder = holder[part]
+    if isinstance(holder, dict):
+        holder.pop(loc[-1], None)
+
+
+def _drop_entries(raw: dict[str, Any], unreadable: set[int], unusable: set[str]) -> tuple[int, ...]:
+    entries = raw.get("rollouts")
+    if not isinstance(entries, list):
+        unusable.add("rollouts")
+        return ()
+    kept = tuple(index for index in range(len(entries)) if index not in unreadable)
+    raw["rollouts"] = [entries[index] for index in kept]
+    if not kept:
+        unusable.add("rollouts")
+    return kept
+
+
+def _fill_in(raw: dict[str, Any], unusable: set[str]) -> None:
+    for field in unusable:
+        raw.pop(field, None)
+    for name, value in _PLACEHOLDERS.items():
+        if name not in raw:
+            unusable.add(name)
+            raw[name] = copy.deepcopy(value)

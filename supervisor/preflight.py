@@ -1,0 +1,212 @@
+"""All checks in one pass. `run_preflight` reads a config, runs every check that can run, and prepares the batch.
+
+Nothing here launches or writes anything, and no check costs money.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from contract.config import VENDOR_PROVIDERS, Assignment, BatchConfig, LocalHostConfig
+from contract.errors import StateError
+from contract.pricing import read_prices
+from contract.records import dump_pretty
+from supervisor.admission import Admission, admit, host_needs
+from supervisor.checks.model_checks import UNPRICED
+from supervisor.checks.subject import Options, PricesReading, Subject
+from supervisor.checks.table import CHECKS, Check
+from supervisor.checks.task_checks import replay_file
+from supervisor.config_reading import Draft, Reading
+from supervisor.issues import CheckResult, Finding, Issue, exit_code_of
+from supervisor.machine import Machine
+from supervisor.prepared import PreparedBatch, PreparedRollout
+from supervisor.suite import load_tasks
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """What the command line says instead of the config; null leaves the config's value."""
+
+    mode: str | None = None
+    max_concurrency: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """The outcome of all checks. `prepared` is there exactly when there is no issue."""
+
+    subject: Subject
+    checks: tuple[CheckResult, ...]
+    issues: tuple[Issue, ...]
+    prepared: PreparedBatch | None
+
+    @property
+    def exit_code(self) -> int:
+        """0, 2 (the config cannot be read as one) or 3 (an issue)."""
+        return exit_code_of(self.issues)
+
+
+def run_preflight(
+    reading: Reading,
+    *,
+    options: Options,
+    overrides: Overrides,
+    keys: Mapping[str, SecretStr],
+    machine: Machine,
+) -> Preflight:
+    """Run every check. `keys` are the provider keys of the environment, by provider."""
+    draft = _overridden(reading.draft, overrides)
+    subject = _read_all(draft, options=options, keys=keys, machine=machine)
+    checks = list(_shape_results(reading))
+    issues = list(reading.issues)
+    for check in CHECKS:
+        finding = _run(check, subject)
+        if finding.issues:
+            checks.append(CheckResult(check.name, "failed", f"{len(finding.issues)} issues; {finding.detail}"))
+        else:
+            checks.append(CheckResult(check.name, "skipped" if finding.skipped else "ok", finding.detail))
+        issues += finding.issues
+    prepared = None if issues else _prepare(subject)
+    return Preflight(subject, tuple(checks), tuple(issues), prepared)
+
+
+def _overridden(draft: Draft, overrides: Overrides) -> Draft:
+    update: dict[str, object] = {}
+    if overrides.mode is not None:
+        update["mode"] = overrides.mode
+    if overrides.max_concurrency is not None:
+        update["max_concurrency"] = overrides.max_concurrency
+    if not update:
+        return draft
+    return replace(draft, config=draft.config.model_copy(update=update), unusable=draft.unusable - update.keys())
+
+
+def _shape_results(reading: Reading) -> tuple[CheckResult, CheckResult]:
+    if not reading.is_json:
+        skipped = CheckResult("config_fields", "skipped", "the config is not JSON")
+        return CheckResult("config_json", "failed", reading.issues[0].message), skipped
+    json_issues = [issue for issue in reading.issues if issue.code == "duplicate_key"]
+    field_count = len(reading.issues) - len(json_issues)
+    json_result = CheckResult("config_json", "failed" if json_issues else "ok", "one JSON object")
+    detail = f"{field_count} issues" if field_count else "every field is known and of its type"
+    return json_result, CheckResult("config_fields", "failed" if field_count else "ok", detail)
+
+
+def _run(check: Check, subject: Subject) -> Finding:
+    lost = [field for field in check.needs if not subject.draft.is_usable(field)]
+    if lost:
+        return Finding(f"needs {', '.join(lost)}", skipped=True)
+    try:
+        return check.run(subject)
+    # The plan lists what every other check finds, whatever one of them trips over.
+    except Exception as error:  # noqa: BLE001
+        message = f"the check {check.name} stopped on {type(error).__name__}: {error}"
+        hint = "Run this command with --debug and report what it writes."
+        return Finding(message, (Issue("check_failed", message, hint),))
+
+
+def _read_all(draft: Draft, *, options: Options, keys: Mapping[str, SecretStr], machine: Machine) -> Subject:
+    enabled = [entry for entry in draft.config.rollouts if entry.enabled] if draft.is_usable("rollouts") else []
+    return Subject(
+        draft=draft,
+        options=options,
+        keys=keys,
+        machine=machine,
+        tasks=load_tasks(draft.config, draft.root, list(dict.fromkeys(entry.task for entry in enabled))),
+        prices=_read_prices(draft),
+        admission=_admission(draft, enabled, machine),
+    )
+
+
+def _read_prices(draft: Draft) -> PricesReading:
+    named = draft.config.pricing
+    if named is None or named == UNPRICED:
+        return PricesReading(None)
+    path = draft.root / named
+    if not path.is_file():
+        hint = f'Name an existing price table in `pricing`, or write "{UNPRICED}".'
+        return PricesReading(None, (Issue("pricing_missing", f"the price table {path} is missing", hint, "pricing"),))
+    try:
+        return PricesReading(read_prices(path))
+    except StateError as error:
+        hint = "Correct the price table: decimal strings in USD per 1,000,000 tokens."
+        return PricesReading(None, (Issue("pricing_invalid", error.message, hint, "pricing"),))
+
+
+def _admission(draft: Draft, enabled: list[Assignment], machine: Machine) -> Admission | None:
+    host = draft.config.host
+    needed = ("host.driver", "mode", "max_concurrency", "rollouts")
+    if not isinstance(host, LocalHostConfig) or not all(draft.is_usable(field) for field in needed):
+        return None
+    scripted = any(entry.provider not in VENDOR_PROVIDERS for entry in enabled)
+    return admit(
+        enabled_rollouts=len(enabled),
+        max_concurrency=draft.config.max_concurrency,
+        capacity=machine.capacity(),
+        needs=host_needs(driver=host.driver, mode=draft.config.mode, scripted=scripted),
+        in_use=machine.hosts_in_use(),
+    )
+
+
+def _prepare(subject: Subject) -> PreparedBatch:
+    config = _with_absolute_paths(subject.config, subject.root)
+    config_bytes = dump_pretty(config)
+    assert subject.admission is not None, "every other kind of host is an issue"
+    used = {entry.provider for _, entry in subject.enabled()}
+    return PreparedBatch(
+        config=config,
+        config_bytes=config_bytes,
+        config_sha256=hashlib.sha256(config_bytes).hexdigest(),
+        root=subject.root,
+        mode=config.mode,
+        max_concurrency=config.max_concurrency,
+        rollouts=tuple(_prepare_rollout(subject, entry) for entry in config.rollouts if entry.enabled),
+        gold_dir=Path(config.evaluator.gold_cache),
+        prices=subject.prices.table,
+        credentials={provider: key for provider, key in subject.keys.items() if provider in used},
+        judge_key=subject.keys.get(config.judge.provider) if config.judge else None,
+        admission=subject.admission,
+    )
+
+
+def _with_absolute_paths(config: BatchConfig, root: Path) -> BatchConfig:
+    def absolute(path: str) -> str:
+        return str(root / path)
+
+    priced = config.pricing is not None and config.pricing != UNPRICED
+    rollouts = [
+        entry.model_copy(update={"script": absolute(entry.script)}) if entry.script else entry
+        for entry in config.rollouts
+    ]
+    update = {
+        "task_suites_dir": absolute(config.task_suites_dir),
+        "evaluator": config.evaluator.model_copy(update={"gold_cache": absolute(config.evaluator.gold_cache)}),
+        "pricing": absolute(config.pricing) if config.pricing and priced else config.pricing,
+        "rollouts": rollouts,
+    }
+    return config.model_copy(update=update)
+
+
+def _prepare_rollout(subject: Subject, entry: Assignment) -> PreparedRollout:
+    loaded = subject.tasks.playable(entry.task)
+    assert loaded is not None, "a task without a file is an issue"
+    assert loaded.task is not None, "playable tasks are read"
+    script = None
+    if entry.provider == "oracle" and loaded.task.oracle is not None:
+        script = loaded.folder / loaded.task.oracle
+    elif entry.provider == "replay" and entry.script is not None:
+        script = replay_file(subject.root, entry.script)
+    rows = subject.prices.table.rows if subject.prices.table else {}
+    return PreparedRollout(
+        assignment=entry,
+        task=loaded.task,
+        task_dir=loaded.folder.absolute(),
+        host_notes=loaded.host_notes,
+        script=script.absolute() if script else None,
+        price=rows.get(f"{entry.provider}/{entry.model}"),
+    )

@@ -1,0 +1,53 @@
+"""A batch that passed every check: all that the execute side needs, read and verified once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from contract.config import Assignment, BatchConfig, Mode, Task
+from contract.pricing import PriceRow, PriceTable
+from supervisor.admission import Admission
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRollout:
+    """One enabled assignment with its task.
+
+    `script` is what a scripted model plays: the oracle's `oracle.json`, or a replay's `model_turns.jsonl`. `price` is
+    null for models that cost nothing and for those that the operator runs unpriced.
+    """
+
+    assignment: Assignment
+    task: Task
+    task_dir: Path
+    host_notes: str
+    script: Path | None
+    price: PriceRow | None
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedBatch:
+    """What `execute` and `resume` are given.
+
+    `config` is the config as run: the command line's `mode` and `max_concurrency` are in it and every path is absolute,
+    so that a later command can read it back from the run folder. `config_bytes` is that config as `batch-config.json`
+    holds it, `config_sha256` the digest of those bytes. `rollouts` are the enabled ones in the order of the config.
+    `credentials` are keys by provider; nothing else here is secret.
+    """
+
+    config: BatchConfig
+    config_bytes: bytes
+    config_sha256: str
+    root: Path
+    mode: Mode
+    max_concurrency: int
+    rollouts: tuple[PreparedRollout, ...]
+    gold_dir: Path
+    prices: PriceTable | None
+    credentials: Mapping[str, SecretStr]
+    judge_key: SecretStr | None
+    admission: Admission
