@@ -192,7 +192,7 @@ class ModelTurnSummary(Record):
     sequence: int | None
     actions: int
     kinds: dict[str, int]
-    result: Literal["acted", "invalid", "malformed", "finish"]
+    result: Literal["acted", "invalid", "malformed", "finish", "refusal"]
     actions_left: int
     cost_usd: Usd | None
 

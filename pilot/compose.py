@@ -1,0 +1,61 @@
+"""The pilot's composition root: the same world for a process of its own and for a shared one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import anyio
+from pydantic import SecretStr
+
+from contract.broker_client import BrokerClient
+from contract.errors import PilotError
+from contract.rollout_records import RolloutSpec, RunState
+from pilot.bridge import ThreadBridge, Threads
+from pilot.desktop import BrokerDesktop
+from pilot.disk import RunFolderDisk
+from pilot.models.registry import AbsentModel, build_model
+from pilot.ports import Ambient, Model, World, ignore_progress
+
+_REAL: Final = Ambient()
+
+
+def build_world(
+    spec: RolloutSpec,
+    *,
+    broker_token: SecretStr,
+    provider_key: SecretStr | None,
+    on_progress: Callable[[RunState], None] = ignore_progress,
+    threads: Threads | None = None,
+    ambient: Ambient = _REAL,
+    stop: anyio.Event | None = None,
+) -> World:
+    """Model, desktop and disk for `spec`, to be handed to `run_rollout`, which closes them.
+
+    Rollouts in one process share one `threads`. `on_progress` is called in the event loop and must not block.
+    A model that cannot be built ends the rollout at its first turn, with the reason in its run state.
+    """
+    threads = threads or Threads()
+    # A write that has begun is always waited for; a broker that hangs is not.
+    disk_bridge = ThreadBridge(threads.disk, is_abandonable=False)
+    broker_bridge = ThreadBridge(threads.broker, is_abandonable=True)
+    model: Model
+    try:
+        model = build_model(spec, provider_key)
+    except PilotError as error:
+        model = AbsentModel(error)
+    desktop = BrokerDesktop(
+        BrokerClient(spec.host.base_url, broker_token),
+        lease_id=spec.host.lease_id,
+        bridge=broker_bridge,
+        ambient=ambient,
+    )
+    return World(
+        model=model,
+        desktop=desktop,
+        disk=RunFolderDisk(),
+        disk_bridge=disk_bridge,
+        ambient=ambient,
+        on_progress=on_progress,
+        stop=stop or anyio.Event(),
+    )

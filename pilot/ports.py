@@ -1,0 +1,174 @@
+"""Everything the loop needs from outside, as protocols, and the plain values that pass through them.
+
+A new provider implements `Model`; a new kind of host needs nothing here, because every broker speaks the same API.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import anyio
+
+from contract.actions import Action
+from contract.broker_api import FrameInfo, Health, Receipt
+from contract.errors import BenchError
+from contract.pricing import Usage
+from contract.records import Durability, Record
+from contract.rollout_records import ArtifactRef, RunState
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Ambient:
+    """Time and chance. Production takes the defaults; a test hands in its own."""
+
+    sleep: Callable[[float], Awaitable[None]] = anyio.sleep
+    elapsed_s: Callable[[], float] = time.monotonic
+    utc_now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    chance: random.Random = field(default_factory=random.Random)
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What the model is given at the start of a turn.
+
+    `frame` names the newest PNG relative to the run folder, `frame_path` absolutely; it holds still, so a request body
+    may be streamed from it. `text` says how the last ActionBatch went and what is left of the budget. `turn` counts
+    1, 2, 3, ...; a retry of an unconsumed turn gets the same observation again.
+    """
+
+    turn: int
+    sequence: int
+    frame: ArtifactRef
+    frame_path: Path
+    text: str
+    actions_left: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReply:
+    """One answer of a model.
+
+    `arguments` is the JSON value of its one `computer_action` call, or None when the response had no usable call
+    (malformed). `usage` and `cost_usd` are None when unknown. `response` is the provider's own answer as it goes into
+    `model_turns.jsonl`.
+    """
+
+    arguments: Any
+    latency_s: float
+    text: str = ""
+    usage: Usage | None = None
+    cost_usd: Decimal | None = None
+    response: dict[str, Any] | None = None
+
+
+class ProviderError(BenchError):
+    """A request to a model was not answered by the model. The turn is unconsumed."""
+
+
+class Throttled(ProviderError):
+    """HTTP 429 or its like: asked again for as long as it takes, never before `retry_after_s` seconds."""
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class ServerError(ProviderError):
+    """HTTP 5xx or its like: asked again for as long as it takes."""
+
+
+class TransportFailed(ProviderError):
+    """HTTP 408 or 409, or no whole answer at all: a limited number in a row."""
+
+
+class Refused(ProviderError):
+    """The provider will not serve us: credentials, an unknown model, any other 4xx. It ends the rollout."""
+
+
+class Refusal(ProviderError):
+    """The model will not do the task. It ends the rollout as a failure of the model; `reply` was paid for."""
+
+    def __init__(self, message: str, *, reply: ModelReply) -> None:
+        super().__init__(message)
+        self.reply = reply
+
+
+class Model(Protocol):
+    """Whoever plays. One instance plays one rollout; calls never overlap."""
+
+    async def next_turn(self, observation: Observation) -> ModelReply:
+        """Ask for the next ActionBatch. Raises `ProviderError`; then the same observation may come again.
+
+        A malformed reply is not part of the conversation: the next observation asks again. An invalid ActionBatch is.
+        """
+
+    def state(self) -> dict[str, Any]:
+        """What `restore` needs to go on from here, as JSON. Small, and not growing with the number of turns."""
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Become what `state` describes. Raises `StateError` when it, or a file that it names, is not usable."""
+
+    async def aclose(self) -> None:
+        """Let go of connections and files."""
+
+
+class Desktop(Protocol):
+    """The hands and eyes on one host. Every call may raise `HostError`."""
+
+    async def health(self) -> Health:
+        """One round trip: who answers, in which boot, under which lease, and which sequence it carried out last."""
+
+    async def act(self, sequence: int, actions: Sequence[Action]) -> Receipt:
+        """Carry the actions out exactly once, however often this is called with the same sequence and actions."""
+
+    async def fetch(self, info: FrameInfo) -> bytes:
+        """The PNG of this frame, checked for length and SHA-256."""
+
+    async def aclose(self) -> None:
+        """Close the connection; a call that hangs on it ends."""
+
+
+class Disk(Protocol):
+    """The run folder's writes. Every call blocks, and may raise `DiskError`."""
+
+    def replace(self, path: Path, content: bytes, durability: Durability) -> None:
+        """Put `content` in the place of the file at `path`, atomically."""
+
+    def append(self, path: Path, record: Record) -> None:
+        """Add the record as one line to the JSON-lines file at `path`."""
+
+
+class Bridge(Protocol):
+    """The way of a blocking call out of the event loop and back, so many at a time."""
+
+    async def call(self, work: Callable[[], T]) -> T:
+        """Run `work` and return what it returns."""
+
+
+def ignore_progress(state: RunState) -> None:
+    """For callers that read `run-state.json` instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """All that one rollout touches.
+
+    `on_progress` hears of every run state as it is written. Setting `stop` ends the rollout at the next turn boundary.
+    """
+
+    model: Model
+    desktop: Desktop
+    disk: Disk
+    disk_bridge: Bridge
+    ambient: Ambient = field(default_factory=Ambient)
+    on_progress: Callable[[RunState], None] = ignore_progress
+    stop: anyio.Event = field(default_factory=anyio.Event)
