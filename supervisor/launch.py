@@ -1,0 +1,228 @@
+"""The only door into the pilot: as a child process of its own, or as a task in this event loop.
+
+Both ways play the same coroutine, leave the same files and end in the same record; which one it was can be seen
+nowhere else.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import anyio
+import orjson
+from pydantic import SecretStr
+
+from contract.config import Mode
+from contract.errors import DiskError
+from contract.rollout_records import BROKER_TOKEN_VARIABLE, PROVIDER_KEY_VARIABLE, RolloutSpec, RunState
+from contract.run_dir import RunDir
+from supervisor.child import Child, describe_status, open_log
+from supervisor.hosts.local import BASE_ENVIRONMENT
+from supervisor.state import read_run_state
+
+if TYPE_CHECKING:
+    from pilot.bridge import Threads
+
+# The longest legal turn is one model request (minutes) and an ActionBatch with waits; a pilot that is told to stop and
+# still plays after this is killed.
+STOP_S: Final = 120.0
+# When the host is gone or the operator has said it twice: long enough to write one document.
+KILL_GRACE_S: Final = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class PilotSecrets:
+    """The only two secrets that a pilot may hold."""
+
+    broker_token: SecretStr
+    provider_key: SecretStr | None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a pilot is. Known again from its run state when it has ended."""
+
+    turn: int
+    actions_used: int
+    cost_usd: Decimal | None
+
+
+OnProgress = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, slots=True)
+class PilotEnd:
+    """How a pilot ended.
+
+    `state` is what stands in run-state.json, null when nothing readable does. `status` is the exit status, negative for
+    a signal; a task that raised counts as 1. `problem` is a line for people when it did not end by itself.
+    """
+
+    state: RunState | None
+    status: int
+    problem: str = ""
+
+    @property
+    def is_final(self) -> bool:
+        """True when the pilot itself said how it ended."""
+        return self.status == 0 and self.state is not None and self.state.ended_by is not None
+
+
+class PilotLauncher(Protocol):
+    """Plays one rollout to its end."""
+
+    async def play(
+        self, spec: RolloutSpec, secrets: PilotSecrets, *, log: Path, stop: anyio.Event, on_progress: OnProgress
+    ) -> PilotEnd:
+        """Return when the pilot has ended, however. `stop` ends it at its turn's boundary; a cancellation at once."""
+        ...
+
+
+def launcher_for(mode: Mode, *, max_concurrency: int) -> PilotLauncher:
+    """The launcher of this mode."""
+    return ChildPilot() if mode == "process" else SharedPilot(max_concurrency=max_concurrency)
+
+
+class ChildPilot:
+    """An interpreter of its own per rollout: isolated, with an environment that is built and not inherited."""
+
+    def __init__(
+        self, *, command: tuple[str, ...] = (sys.executable, "-I", "-m", "pilot"), scratch: Path = Path("/tmp")
+    ) -> None:
+        self._command = command
+        self._scratch = scratch
+
+    async def play(
+        self, spec: RolloutSpec, secrets: PilotSecrets, *, log: Path, stop: anyio.Event, on_progress: OnProgress
+    ) -> PilotEnd:
+        """Start the process, follow it, and see it end. Raises `DiskError`."""
+        home = Path(tempfile.mkdtemp(prefix="autocad-bench-pilot-", dir=self._scratch))
+        try:
+            environment = _environment(secrets, home=home)
+            child = Child.spawn(self._command, environment=environment, log=log, cwd=Path("/"))
+            try:
+                status = await _follow(child, spec, stop=stop, on_progress=on_progress)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await child.end(grace_s=KILL_GRACE_S)
+                    child.close()
+        finally:
+            shutil.rmtree(home, ignore_errors=True)
+        state = read_run_state(RunDir(Path(spec.run_dir)).run_state)
+        problem = "" if status == 0 else f"the pilot process ended: {describe_status(status)}"
+        return PilotEnd(state=state, status=status, problem=problem)
+
+
+class SharedPilot:
+    """The same coroutine as a task of this event loop. One that crashes or is cancelled takes nobody with it."""
+
+    def __init__(self, *, max_concurrency: int) -> None:
+        self._max_concurrency = max_concurrency
+        self._threads: Threads | None = None
+
+    async def play(
+        self, spec: RolloutSpec, secrets: PilotSecrets, *, log: Path, stop: anyio.Event, on_progress: OnProgress
+    ) -> PilotEnd:
+        """Run the rollout here. Raises `DiskError`."""
+        # Process mode never pays for these imports.
+        from pilot.compose import build_world
+        from pilot.rollout import run_rollout
+
+        def forward(state: RunState) -> None:
+            on_progress(Progress(turn=state.turn, actions_used=state.actions_used, cost_usd=state.cost_usd))
+
+        try:
+            world = build_world(
+                spec,
+                broker_token=secrets.broker_token,
+                provider_key=secrets.provider_key,
+                on_progress=forward,
+                threads=self._shared_threads(),
+            )
+            async with anyio.create_task_group() as group:
+
+                async def pass_on_stop() -> None:
+                    await stop.wait()
+                    world.stop.set()
+
+                group.start_soon(pass_on_stop)
+                with anyio.CancelScope():
+                    await run_rollout(spec, world)
+                group.cancel_scope.cancel()
+        except Exception as error:  # noqa: BLE001  (a bug in one pilot is that rollout's record, not its siblings' end)
+            return _crashed(spec, error, log)
+        return PilotEnd(state=read_run_state(RunDir(Path(spec.run_dir)).run_state), status=0)
+
+    def _shared_threads(self) -> Threads:
+        if self._threads is None:
+            from pilot.bridge import Threads
+
+            # Rollouts wait for models most of the time; a thread each would be memory for nothing.
+            count = max(2, min(32, self._max_concurrency))
+            self._threads = Threads(broker=anyio.CapacityLimiter(count), disk=anyio.CapacityLimiter(4))
+        return self._threads
+
+
+async def _follow(child: Child, spec: RolloutSpec, *, stop: anyio.Event, on_progress: OnProgress) -> int:
+    async with anyio.create_task_group() as group:
+
+        async def listen() -> None:
+            async with aclosing(child.lines()) as lines:
+                async for line in lines:
+                    progress = _parse_progress(line)
+                    if progress is not None:
+                        on_progress(progress)
+
+        async def pass_on_stop() -> None:
+            await stop.wait()
+            await child.end(grace_s=STOP_S)
+
+        group.start_soon(listen)
+        group.start_soon(pass_on_stop)
+        await child.send(orjson.dumps(spec.model_dump(mode="json")) + b"\n")
+        status = await child.wait()
+        group.cancel_scope.cancel()
+    return status
+
+
+def _environment(secrets: PilotSecrets, *, home: Path) -> dict[str, str]:
+    environment = {
+        **BASE_ENVIRONMENT,
+        "HOME": str(home),
+        BROKER_TOKEN_VARIABLE: secrets.broker_token.get_secret_value(),
+    }
+    if secrets.provider_key is not None:
+        environment[PROVIDER_KEY_VARIABLE] = secrets.provider_key.get_secret_value()
+    return environment
+
+
+def _parse_progress(line: bytes) -> Progress | None:
+    """The pilot is ours, yet what it prints is still input: a line of another shape is passed over."""
+    try:
+        value: Any = orjson.loads(line)
+        cost = value["cost_usd"]
+        return Progress(
+            turn=int(value["turn"]),
+            actions_used=int(value["actions_used"]),
+            cost_usd=None if cost is None else Decimal(str(cost)),
+        )
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, InvalidOperation):
+        return None
+
+
+def _crashed(spec: RolloutSpec, error: Exception, log: Path) -> PilotEnd:
+    with suppress(DiskError), open_log(log) as file:
+        file.write("".join(traceback.format_exception(error)).encode())
+    if isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    state = read_run_state(RunDir(Path(spec.run_dir)).run_state)
+    return PilotEnd(state=state, status=1, problem=f"the pilot task ended: {type(error).__name__}: {error}")
