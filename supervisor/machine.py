@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,7 +92,11 @@ class ThisMachine:
             return ()
         from broker.desktop import requirements
 
-        return tuple(MissingProgram(item.program, item.package) for item in requirements.missing_programs())
+        return tuple(
+            MissingProgram(program, package)
+            for program, package in requirements.PROGRAMS.items()
+            if shutil.which(program) is None
+        )
 
     def isolation(self, choice: IsolationChoice) -> IsolationAnswer:
         """Asks the broker's own probe."""
@@ -105,14 +110,10 @@ class ThisMachine:
         return IsolationAnswer(report.kind is not IsolationKind.NONE, report.reason)
 
     def display_problem(self) -> str | None:
-        """An X server needs a lock file in /tmp and a socket in /tmp/.X11-unix."""
-        sockets = Path("/tmp/.X11-unix")
-        for folder in (Path("/tmp"), sockets):
-            if folder.exists() and not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
-                return f"{folder} is not a folder that we may write to"
-        if not Path("/tmp").exists():
-            return "/tmp does not exist"
-        return None
+        """Asks the broker's own probe."""
+        from broker.desktop import requirements
+
+        return requirements.display_problem()
 
     def evaluator(self) -> tuple[str, str]:
         """The broker's own."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from evaluator_client.gold import load_entry
 
 from contract.errors import EvaluationError
 from supervisor.checks.subject import Subject
@@ -32,6 +31,8 @@ def evaluator(subject: Subject) -> Finding:
 
 def gold_cache(subject: Subject) -> Finding:
     """Every enabled task has a gold entry whose files all have the pinned size and digest."""
+    from evaluator_client.gold import load_entry
+
     pinned = subject.config.evaluator
     gold_dir = subject.root / pinned.gold_cache
     names = list(dict.fromkeys(entry.task for _, entry in subject.enabled()))

@@ -1,0 +1,494 @@
+"""Preflight finds every mistake of a config in one pass, names each by code, field and hint, and changes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor.issues import CONFIG_CODES, PREFLIGHT_CODES
+from supervisor.machine import MissingProgram
+
+MIB = 1024**2
+
+
+def _at(*path: Any, value: Any) -> Callable[[Any], None]:
+    """A change of the config: set what stands at `path`."""
+
+    def change(world: Any) -> None:
+        holder = world.config
+        for part in path[:-1]:
+            holder = holder[part]
+        holder[path[-1]] = value
+
+    return change
+
+
+def _without(name: str) -> Callable[[Any], None]:
+    return lambda world: world.config.pop(name)
+
+
+def _machine(**fields: Any) -> Callable[[Any], None]:
+    def change(world: Any) -> None:
+        for name, value in fields.items():
+            setattr(world.machine, name, value)
+
+    return change
+
+
+def _swap(world: Any) -> None:
+    rollouts = world.config["rollouts"]
+    rollouts[0], rollouts[1] = rollouts[1], rollouts[0]
+
+
+def _vendor(world: Any) -> None:
+    for entry in world.config["rollouts"]:
+        entry.update(provider="openai", model="gpt")
+    world.environment["OPENAI_API_KEY"] = "sk-canary-0123456789"
+    world.config["pricing"] = "unpriced"
+
+
+def _vendor_with(*, pricing: str | None, key: bool) -> Callable[[Any], None]:
+    def change(world: Any) -> None:
+        _vendor(world)
+        world.config["pricing"] = pricing
+        if not key:
+            world.environment.clear()
+
+    return change
+
+
+def _replay(script: str | None) -> Callable[[Any], None]:
+    def change(world: Any) -> None:
+        (world.root / "empty.jsonl").write_text("")
+        world.config["rollouts"][0].update(provider="replay")
+        if script is not None:
+            world.config["rollouts"][0]["script"] = script
+        world.config.pop("task_suite")
+
+    return change
+
+
+def _oracle(turns: Any) -> Callable[[Any], None]:
+    return lambda world: world.write_oracle("line", turns)
+
+
+def _judge(*, key: bool) -> Callable[[Any], None]:
+    def change(world: Any) -> None:
+        world.config["judge"] = {"judge_id": "vj-1", "provider": "openai", "model": "gpt"}
+        if key:
+            world.environment["OPENAI_API_KEY"] = "sk-canary-0123456789"
+
+    return change
+
+
+def _spoil(path: str, content: bytes | None) -> Callable[[Any], None]:
+    """Replace a file of the repository, or remove it."""
+
+    def change(world: Any) -> None:
+        if content is None:
+            (world.root / path).unlink()
+        else:
+            (world.root / path).write_bytes(content)
+
+    return change
+
+
+def _edit_task(**fields: Any) -> Callable[[Any], None]:
+    def change(world: Any) -> None:
+        path = world.task_dir("line") / "task.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+    return change
+
+
+def _second_suite(world: Any) -> None:
+    import shutil
+
+    shutil.copytree(world.root / "suites" / "tiny-suite", world.root / "suites" / "other")
+    world.config.pop("task_suite")
+
+
+FINISH = {"type": "finish", "status": "done", "summary": ""}
+EC2 = {
+    "kind": "ec2",
+    "region": "us-east-1",
+    "ami_id": "ami-0",
+    "instance_type": "g6.xlarge",
+    "subnet_ids": ["subnet-0"],
+    "security_group_id": "sg-0",
+    "instance_profile": "p",
+    "artifact_bucket": "b",
+}
+SUITE = "suites/tiny-suite"
+
+# What is done to a good repository, and the one code (with its field and exit code) that must come of it.
+MISTAKES: list[tuple[str, str | None, int, Callable[[Any], None]]] = [
+    ("unknown_field", "colour", 2, _at("colour", value=1)),
+    ("unknown_field", "host.colour", 2, _at("host", "colour", value=1)),
+    ("unknown_field", "rollouts[1].colour", 2, _at("rollouts", 1, "colour", value=1)),
+    ("missing_field", "benchmark", 2, _without("benchmark")),
+    ("missing_field", "host.kind", 2, _at("host", value={})),
+    ("wrong_type", "expected_rollouts", 2, _at("expected_rollouts", value="3")),
+    ("wrong_value", "mode", 2, _at("mode", value="threads")),
+    ("wrong_value", "host", 2, _at("host", "kind", value="vm")),
+    ("wrong_value", "rollouts[0].provider", 2, _at("rollouts", 0, "provider", value="orcale")),
+    ("out_of_range", "max_concurrency", 2, _at("max_concurrency", value=0)),
+    ("duplicate_rollout_id", "rollouts[2].rollout_id", 3, _at("rollouts", 2, "rollout_id", value="oracle-dot")),
+    ("duplicate_assignment", "rollouts[2]", 3, _at("rollouts", 2, "task", value="dot")),
+    ("rollout_count", "expected_rollouts", 3, _at("expected_rollouts", value=4)),
+    ("rollout_count", "expected_rollouts", 3, _at("expected_rollouts", value=2)),
+    (
+        "nothing_enabled",
+        "rollouts",
+        3,
+        lambda world: [entry.update(enabled=False) for entry in world.config["rollouts"]],
+    ),
+    ("broker_version_unsupported", "broker_version", 3, _at("broker_version", value="9.9")),
+    ("host_kind_not_built", "host.kind", 3, _at("host", value=EC2)),
+    ("endpoint_invalid", "endpoints.openai", 3, _at("endpoints", value={"openai": "http://example.com/v1"})),
+    ("endpoint_invalid", "endpoints.openai", 3, _at("endpoints", value={"openai": "https://user:pw@example.com"})),
+    ("endpoint_invalid", "endpoints.openai", 3, _at("endpoints", value={"openai": "file:///etc/passwd"})),
+    ("endpoint_unknown_provider", "endpoints.opnai", 3, _at("endpoints", value={"opnai": "https://example.com"})),
+    ("suite_missing", "task_suite", 3, _at("task_suite", value="tiny-siute")),
+    ("suite_invalid", "task_suite", 3, _spoil(f"{SUITE}/suite.json", b"{}")),
+    ("suite_order", "rollouts[1]", 3, _swap),
+    ("suite_mismatch", "rollouts[1].task", 3, _at("rollouts", 1, "task", value="lime")),
+    ("task_missing", "rollouts[1].task", 3, _spoil(f"{SUITE}/line/task.json", None)),
+    ("task_ambiguous", "task_suite", 3, _second_suite),
+    ("task_invalid", "rollouts[1].task", 3, _spoil(f"{SUITE}/line/task.json", b"{")),
+    ("task_invalid", "rollouts[1].task", 3, _edit_task(start_drawing="../dot/start.dxf")),
+    ("task_file_missing", "rollouts[1].task", 3, _spoil(f"{SUITE}/line/start.dxf", None)),
+    ("task_file_checksum", "rollouts[1].task", 3, _spoil(f"{SUITE}/line/reference.png", b"other")),
+    ("oracle_missing", "rollouts[1].task", 3, _edit_task(oracle=None)),
+    ("oracle_missing", "rollouts[1].task", 3, _spoil(f"{SUITE}/line/oracle.json", None)),
+    ("oracle_invalid", "rollouts[1].task", 3, _spoil(f"{SUITE}/line/oracle.json", b"[]")),
+    ("oracle_invalid", "rollouts[1].task", 3, _oracle([[{"type": "move", "x": 1920, "y": 0}], [FINISH]])),
+    ("oracle_invalid", "rollouts[1].task", 3, _oracle([[{"type": "wait", "seconds": 1}]])),
+    ("oracle_invalid", "rollouts[1].task", 3, _oracle([[FINISH], [FINISH]])),
+    ("oracle_invalid", "rollouts[1].task", 3, _oracle([])),
+    ("oracle_over_budget", "rollouts[0].task", 3, _at("limits", value={"actions": 2})),
+    ("replay_script_missing", "rollouts[0].script", 3, _replay(None)),
+    ("replay_script_missing", "rollouts[0].script", 3, _replay("no/such.jsonl")),
+    ("replay_script_invalid", "rollouts[0].script", 3, _replay("empty.jsonl")),
+    ("provider_not_built", "rollouts[0].provider", 3, _vendor),
+    ("credential_missing", "rollouts[0].provider", 3, _vendor_with(pricing="unpriced", key=False)),
+    ("pricing_required", "pricing", 3, _vendor_with(pricing=None, key=True)),
+    ("price_missing", "rollouts[0].model", 3, _vendor_with(pricing="prices.json", key=True)),
+    ("pricing_missing", "pricing", 3, _at("pricing", value="no-prices.json")),
+    ("pricing_invalid", "pricing", 3, _spoil("prices.json", b'{"rows": {"a/b": {"input": 1.5, "output": "2"}}}')),
+    ("judge_not_built", "judge", 3, _judge(key=True)),
+    ("judge_credential_missing", "judge.provider", 3, _judge(key=False)),
+    ("cache_missing", "evaluator.gold_cache", 3, _at("evaluator", "gold_cache", value="no-gold")),
+    ("cache_missing", "evaluator.gold_cache", 3, _spoil("gold/ezdxf-1.0.0/line/render.png", None)),
+    ("cache_checksum", "evaluator.gold_cache", 3, _spoil("gold/ezdxf-1.0.0/line/render.png", b"rendez")),
+    ("evaluator_version_mismatch", "evaluator.version", 3, _machine(evaluator_version="2.0.0")),
+    ("evaluator_version_mismatch", None, 3, _at("evaluator", "version", value="1.0.1")),
+    ("program_missing", "host.driver", 3, _machine(missing=(MissingProgram("Xvfb", "xvfb"),))),
+    ("no_isolation", "host.isolation", 3, _machine(is_isolated=False)),
+    ("no_display", None, 3, _machine(display="/tmp/.X11-unix is not a folder that we may write to")),
+    ("memory_too_small", "host", 3, _machine(memory_total_bytes=500 * MIB, memory_available_bytes=400 * MIB)),
+    ("memory_in_use", "host", 3, _machine(memory_available_bytes=400 * MIB)),
+]
+
+
+@pytest.mark.parametrize(
+    ("code", "field", "exit_code", "mistake"), MISTAKES, ids=[f"{row[0]}-{index}" for index, row in enumerate(MISTAKES)]
+)
+def test_each_mistake_has_its_code_its_field_and_a_hint(
+    plan_world: Any, code: str, field: str | None, exit_code: int, mistake: Callable[[Any], None]
+) -> None:
+    """An operator finds the place and the remedy in the plan, without reading our code."""
+    mistake(plan_world)
+
+    ran = plan_world.plan()
+
+    assert code in ran.codes
+    issue = ran.issue(code)
+    assert field is None or field == issue["field"]
+    assert len(issue["hint"]) > 5
+    assert "\n" not in issue["message"]
+    assert exit_code == ran.exit_code
+    assert not ran.plan["ok"]
+    assert "Traceback" not in ran.stderr
+
+
+def test_a_right_config_has_no_issue_and_every_check_ran(plan_world: Any) -> None:
+    """The table above proves something only if the untouched repository passes."""
+    ran = plan_world.plan("--output-dir", str(plan_world.root / "runs" / "new"))
+
+    assert [] == ran.plan["issues"]
+    assert 0 == ran.exit_code
+    assert ran.plan["ok"]
+    assert "tiny" == ran.plan["benchmark"]
+    skipped = {check["name"] for check in ran.plan["checks"] if check["status"] == "skipped"}
+    assert {"judge", "model_catalogs", "replay_scripts", "run_folder"} == skipped
+    assert {"currency": "USD", "expected": "0", "worst_case": "0", "rollouts_not_estimated": 0} == ran.plan["cost"]
+
+
+def test_every_listed_code_is_tried() -> None:
+    """A code that no test provokes may have stopped working."""
+    elsewhere = {
+        "config_missing",
+        "config_not_json",
+        "duplicate_key",
+        "secret_in_config",
+        "output_exists",
+        "output_not_writable",
+        "disk_space",
+        "run_folder_invalid",
+        "run_folder_in_use",
+        "config_changed",
+        "check_failed",
+        "cache_schema",
+    }
+
+    tried = {row[0] for row in MISTAKES}
+
+    assert CONFIG_CODES | PREFLIGHT_CODES == tried | elsewhere
+
+
+def test_many_mistakes_are_all_reported_in_one_pass(plan_world: Any) -> None:
+    """An operator mends a config once, not once for each mistake; a broken entry hides nothing of its neighbours."""
+    config = plan_world.config
+    config["colour"] = "red"
+    config["host"]["lease_s"] = -1
+    config["broker_version"] = "9.9"
+    config["pricing"] = "no-prices.json"
+    config["rollouts"] += [
+        {"rollout_id": "oracle-dot", "task": "dot", "provider": "noop", "model": "m", "colour": 1},
+        {"rollout_id": "broken"},
+        {"rollout_id": "other", "task": "dot", "provider": "noop", "model": "m"},
+    ]
+    (plan_world.root / "gold/ezdxf-1.0.0/box/metadata.json").write_bytes(b"{}")
+    (plan_world.root / SUITE / "line/start.dxf").unlink()
+    plan_world.machine.missing = (MissingProgram("openbox", "openbox"), MissingProgram("librecad", "librecad"))
+    (plan_world.root / "out").mkdir()
+    (plan_world.root / "out" / "old.txt").write_text("old")
+
+    ran = plan_world.plan("--output-dir", str(plan_world.root / "out"))
+
+    expected = {
+        "unknown_field": 2,
+        "missing_field": 3,
+        "out_of_range": 1,
+        "duplicate_rollout_id": 1,
+        "duplicate_assignment": 1,
+        "rollout_count": 1,
+        "broker_version_unsupported": 1,
+        "pricing_missing": 1,
+        "task_file_missing": 1,
+        "cache_checksum": 1,
+        "program_missing": 2,
+        "output_exists": 1,
+    }
+    assert expected == {code: ran.codes.count(code) for code in ran.codes}
+    assert 2 == ran.exit_code
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (b"", "config_not_json"),
+        (b"[]", "config_not_json"),
+        (b'{"a": 1,}', "config_not_json"),
+        (b'{"a": NaN}', "config_not_json"),
+        (b"\xff\xfe", "config_not_json"),
+        (b"[" * 100_000, "config_not_json"),
+        (b'{"mode": "process", "mode": "shared"}', "duplicate_key"),
+    ],
+)
+def test_a_file_that_is_no_json_object_still_gives_a_plan(plan_world: Any, content: bytes, code: str) -> None:
+    """stdout is one JSON document whatever stands in the file."""
+    plan_world.config_path.write_bytes(content)
+
+    ran = plan_world.batch("--config", str(plan_world.config_path))
+
+    assert code in ran.codes
+    assert 2 == ran.exit_code
+    assert "autocad-bench.plan/1" == ran.plan["schema"]
+
+
+def test_a_missing_config_is_an_issue_and_the_output_folder_is_checked_all_the_same(plan_world: Any) -> None:
+    """A check needs what it needs and nothing else."""
+    plan_world.machine.writable = False
+
+    ran = plan_world.batch("--config", str(plan_world.root / "no.json"), "--output-dir", str(plan_world.root / "o"))
+
+    assert ["config_missing", "output_not_writable"] == ran.codes
+    assert 2 == ran.exit_code
+
+
+def test_a_check_without_its_input_is_skipped_and_says_what_it_needs(plan_world: Any) -> None:
+    """A skipped check is not a passed one."""
+    plan_world.config["rollouts"] = "all"
+
+    ran = plan_world.plan()
+
+    checks = {check["name"]: check for check in ran.plan["checks"]}
+    assert "skipped" == checks["gold_cache"]["status"]
+    assert "needs rollouts" == checks["gold_cache"]["detail"]
+    assert "ok" == checks["broker_version"]["status"]
+    assert ["wrong_type"] == ran.codes
+
+
+def test_fewer_rollouts_need_an_explicit_word(plan_world: Any) -> None:
+    """A smaller batch is an intention, never an accident."""
+    plan_world.config["rollouts"][1]["enabled"] = False
+
+    without, with_flag = plan_world.plan(), plan_world.plan("--allow-partial")
+
+    assert ["rollout_count", "suite_mismatch"] == without.codes
+    assert [] == with_flag.codes
+
+
+def test_a_partial_batch_keeps_the_order_of_its_suite(plan_world: Any) -> None:
+    """--allow-partial leaves tasks out; it does not shuffle them."""
+    rollouts = plan_world.config["rollouts"]
+    plan_world.config["rollouts"] = [rollouts[2], rollouts[0]]
+
+    ran = plan_world.plan("--allow-partial")
+
+    assert ["suite_order"] == ran.codes
+
+
+def test_two_models_may_be_interleaved(plan_world: Any) -> None:
+    """The suite's order is a promise to each model, not to the file."""
+    noops = [
+        {"rollout_id": f"noop-{task}", "task": task, "provider": "noop", "model": "idle"}
+        for task in ("dot", "line", "box")
+    ]
+    oracles = plan_world.config["rollouts"]
+    plan_world.config["rollouts"] = [entry for pair in zip(noops, oracles, strict=True) for entry in pair]
+    plan_world.config["expected_rollouts"] = 6
+
+    assert [] == plan_world.plan().codes
+
+
+def test_two_profiles_of_one_model_are_two_assignments(plan_world: Any) -> None:
+    """A profile changes what the model is asked with, so it is part of who plays."""
+    for entry in list(plan_world.config["rollouts"]):
+        other = {**entry, "rollout_id": f"b-{entry['task']}", "profile": "other"}
+        plan_world.config["rollouts"].append(other)
+    plan_world.config["expected_rollouts"] = 6
+
+    assert [] == plan_world.plan().codes
+
+
+def test_disabled_rollouts_need_no_gold_and_no_key(plan_world: Any) -> None:
+    """What is not played is not paid for, in checks either."""
+    plan_world.config["rollouts"].append(
+        {"rollout_id": "later", "task": "nothing", "provider": "openai", "model": "gpt", "enabled": False}
+    )
+
+    assert [] == plan_world.plan().codes
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:8080/v1", "http://[::1]/v1", "http://localhost:1", "https://a.b/v1"])
+def test_endpoints_are_encrypted_or_loopback(plan_world: Any, url: str) -> None:
+    """A test server on this machine needs no certificate."""
+    plan_world.config["endpoints"] = {"openai": url}
+
+    assert [] == plan_world.plan().codes
+
+
+def test_isolation_may_be_waived_in_writing(plan_world: Any) -> None:
+    """A machine without walls can be used by an operator who says so in the config."""
+    plan_world.machine.is_isolated = False
+    plan_world.config["host"]["isolation"] = "none"
+
+    assert [] == plan_world.plan().codes
+
+
+def test_the_paper_driver_needs_no_program_and_no_display(plan_world: Any) -> None:
+    """Tests of whole batches run where nothing is installed."""
+    plan_world.config["host"]["driver"] = "paper"
+    plan_world.machine.missing = (MissingProgram("Xvfb", "xvfb"),)
+    plan_world.machine.display = "no /tmp"
+    plan_world.machine.is_isolated = False
+
+    assert [] == plan_world.plan().codes
+
+
+def test_the_output_folder_may_be_empty_but_not_used(plan_world: Any) -> None:
+    """A batch never writes into an old one."""
+    out = plan_world.root / "out"
+    out.mkdir()
+    empty = plan_world.plan("--output-dir", str(out))
+    (out / "batch-state.json").write_text("{}")
+    used = plan_world.plan("--output-dir", str(out))
+    a_file = plan_world.plan("--output-dir", str(plan_world.config_path))
+    below_a_file = plan_world.plan("--output-dir", str(plan_world.config_path / "out"))
+
+    assert [[], ["output_exists"], ["output_exists"]] == [empty.codes, used.codes, a_file.codes]
+    assert "output_not_writable" in below_a_file.codes or "output_exists" in below_a_file.codes
+    assert 3 == used.exit_code
+
+
+def test_a_full_or_read_only_disk_is_found_before_launch(plan_world: Any) -> None:
+    """A disk that fills up in the middle voids rollouts that were paid for."""
+    plan_world.machine.free = 210 * MIB
+    full = plan_world.plan("--output-dir", str(plan_world.root / "out"))
+    plan_world.machine.writable = False
+    read_only = plan_world.plan("--output-dir", str(plan_world.root / "a" / "b"))
+
+    assert ["disk_space"] == full.codes
+    assert ["output_not_writable", "disk_space"] == read_only.codes
+
+
+def test_a_check_that_stops_is_an_issue_and_the_others_go_on(plan_world: Any) -> None:
+    """One bug of ours must not hide what the other checks found."""
+
+    def refuse() -> str | None:
+        raise RuntimeError("no answer")
+
+    plan_world.machine.display = None
+    broken = type("Broken", (type(plan_world.machine),), {"display_problem": lambda self: refuse()})
+    plan_world.machine = broken()
+    plan_world.config["broker_version"] = "0"
+
+    ran = plan_world.plan()
+
+    assert ["broker_version_unsupported", "check_failed"] == ran.codes
+    assert 3 == ran.exit_code
+
+
+def test_keys_appear_nowhere_even_when_the_operator_pasted_one(plan_world: Any) -> None:
+    """The plan is printed, stored and mailed around."""
+    canaries = {
+        "OPENAI_API_KEY": "sk-canary-openai-123",
+        "OPENROUTER_API_KEY": "sk-canary-router-123",
+        "ANTHROPIC_API_KEY": "sk-canary-anthropic-123",
+        "FIREWORKS_API_KEY": "sk-canary-fireworks-123",
+        "AWS_SECRET_ACCESS_KEY": "canary-aws-123",
+    }
+    plan_world.environment.update(canaries)
+    _vendor_with(pricing="prices.json", key=True)(plan_world)
+    plan_world.environment.update(canaries)
+    plan_world.config["rollouts"][0]["model"] = canaries["OPENAI_API_KEY"]
+    plan_world.config["endpoints"] = {"openai": f"https://{canaries['ANTHROPIC_API_KEY']}@example.com"}
+    plan_world.config[canaries["FIREWORKS_API_KEY"]] = 1
+
+    ran = plan_world.plan()
+
+    assert "secret_in_config" in ran.codes
+    assert [] == [name for name, value in canaries.items() if value in ran.stdout + ran.stderr]
+
+
+def test_a_plan_writes_nothing_and_reads_no_other_environment(
+    plan_world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan may run beside a nightly, on a read-only disk, by a user who may not write."""
+    plan_world.write_config()
+    monkeypatch.chdir(tmp_path)
+    before, environment = plan_world.snapshot(), dict(os.environ)
+
+    plan_world.batch("--config", str(plan_world.config_path), "--output-dir", str(plan_world.root / "out"))
+
+    assert before == plan_world.snapshot()
+    assert environment == dict(os.environ)
+    assert ["repository"] == sorted(path.name for path in tmp_path.iterdir())
