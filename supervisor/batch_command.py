@@ -11,6 +11,7 @@ from supervisor.checks.subject import Options
 from supervisor.config_reading import Reading, read_config
 from supervisor.credentials import keys_in
 from supervisor.entry import Session
+from supervisor.issues import counted
 from supervisor.machine import ThisMachine
 from supervisor.plan import plan_text
 from supervisor.preflight import Overrides, Preflight, run_preflight
@@ -86,10 +87,9 @@ def _preflight(session: Session, reading: Reading, options: Options, overrides: 
 def _print_plan(preflight: Preflight, *, is_execute: bool) -> int:
     sys.stdout.write(plan_text(preflight))
     sys.stdout.flush()
-    count = len(preflight.issues)
-    if count:
+    if preflight.issues:
         said = "nothing was launched" if is_execute else "with --execute nothing would be launched"
-        print(f"{count} {'issue' if count == 1 else 'issues'} found; {said}", file=sys.stderr)
+        print(f"{counted(len(preflight.issues))} found; {said}", file=sys.stderr)
     else:
         print("the plan has no issue; add --output-dir and --execute to play it", file=sys.stderr)
     return preflight.exit_code

@@ -146,3 +146,8 @@ def few(words: list[str], *, limit: int = 8) -> str:
     """The words with commas, cut after `limit` with a count of the rest."""
     shown = ", ".join(words[:limit])
     return shown if len(words) <= limit else f"{shown} and {len(words) - limit} more"
+
+
+def counted(count: int) -> str:
+    """`1 issue`, `2 issues`."""
+    return "1 issue" if count == 1 else f"{count} issues"

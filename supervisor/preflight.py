@@ -22,7 +22,7 @@ from supervisor.checks.subject import Options, PricesReading, Subject
 from supervisor.checks.table import CHECKS, Check
 from supervisor.checks.task_checks import replay_file
 from supervisor.config_reading import Draft, Reading
-from supervisor.issues import CheckResult, Finding, Issue, exit_code_of
+from supervisor.issues import CheckResult, Finding, Issue, counted, exit_code_of
 from supervisor.machine import Machine
 from supervisor.prepared import PreparedBatch, PreparedRollout
 from supervisor.suite import load_tasks
@@ -67,7 +67,7 @@ def run_preflight(
     for check in CHECKS:
         finding = _run(check, subject)
         if finding.issues:
-            checks.append(CheckResult(check.name, "failed", f"{len(finding.issues)} issues; {finding.detail}"))
+            checks.append(CheckResult(check.name, "failed", f"{counted(len(finding.issues))}; {finding.detail}"))
         else:
             checks.append(CheckResult(check.name, "skipped" if finding.skipped else "ok", finding.detail))
         issues += finding.issues
@@ -93,7 +93,7 @@ def _shape_results(reading: Reading) -> tuple[CheckResult, CheckResult]:
     json_issues = [issue for issue in reading.issues if issue.code == "duplicate_key"]
     field_count = len(reading.issues) - len(json_issues)
     json_result = CheckResult("config_json", "failed" if json_issues else "ok", "one JSON object")
-    detail = f"{field_count} issues" if field_count else "every field is known and of its type"
+    detail = counted(field_count) if field_count else "every field is known and of its type"
     return json_result, CheckResult("config_fields", "failed" if field_count else "ok", detail)
 
 

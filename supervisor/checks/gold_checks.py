@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from contract.errors import EvaluationError
 from supervisor.checks.subject import Subject
 from supervisor.issues import PREFLIGHT_CODES, Finding, Issue
@@ -35,21 +34,22 @@ def gold_cache(subject: Subject) -> Finding:
 
     pinned = subject.config.evaluator
     gold_dir = subject.root / pinned.gold_cache
+    faults: dict[str, tuple[EvaluationError, list[str]]] = {}
     names = list(dict.fromkeys(entry.task for _, entry in subject.enabled()))
-    issues: list[Issue] = []
     for name in names:
         try:
             load_entry(gold_dir, name, evaluator_name=pinned.name, evaluator_version=pinned.version)
         except EvaluationError as error:
-            users = subject.users_of(name)
-            rollout_id = users[0][1].rollout_id if len(users) == 1 else None
-            issue = _issue_of(error, field="evaluator.gold_cache", rollout_id=rollout_id)
             # A fault of the manifest is the same for every task, and said once.
-            if all(issue.message != other.message for other in issues):
-                issues.append(issue)
-    return Finding(f"{len(names)} gold entries in {gold_dir}", tuple(issues))
+            faults.setdefault(error.message, (error, []))[1].append(name)
+    issues = []
+    for error, tasks in faults.values():
+        users = [entry.rollout_id for task in tasks for _, entry in subject.users_of(task)]
+        issues.append(_issue_of(error, rollout_id=users[0] if len(users) == 1 else None))
+    return Finding(f"{len(names)} gold entries wanted of {gold_dir}", tuple(issues))
 
 
-def _issue_of(error: EvaluationError, *, field: str, rollout_id: str | None) -> Issue:
+def _issue_of(error: EvaluationError, *, rollout_id: str | None) -> Issue:
     code = error.code if error.code in PREFLIGHT_CODES else "cache_schema"
-    return Issue(code, error.message, error.hint or _HINTS.get(code, "Restore the gold cache."), field, rollout_id)
+    hint = error.hint or _HINTS.get(code, "Restore the gold cache.")
+    return Issue(code, error.message, hint, "evaluator.gold_cache", rollout_id)

@@ -47,7 +47,8 @@ def _suite_issues(subject: Subject, suite_tasks: list[str], players: list[tuple[
             hint = f"Use a task of the suite.{did_you_mean(entry.task, suite_tasks)}"
             issues.append(Issue("suite_mismatch", message, hint, f"{place}.task", entry.rollout_id))
     known = [(place, entry) for place, entry in players if entry.task in suite_tasks]
-    missing = [task for task in suite_tasks if task not in {entry.task for _, entry in known}]
+    played = {entry.task for _, entry in known}
+    missing = [task for task in suite_tasks if task not in played]
     # An entry that cannot be read may be the one that is missing here; its own issue says so already.
     if missing and not subject.options.allow_partial and not subject.draft.unreadable_enabled:
         message = f"{model} does not play {few(missing)} of suite {name!r}"
@@ -94,18 +95,17 @@ def _for_users(subject: Subject, task: str, issue: Issue, field: str) -> Issue:
 def oracle_scripts(subject: Subject) -> Finding:
     """Each oracle rollout has a script of valid ActionBatches that finishes within the action budget."""
     issues = []
-    names = [entry.task for _, entry in subject.enabled() if entry.provider == "oracle"]
-    if not names:
-        return Finding("no oracle rollout", skipped=True)
-    for name in dict.fromkeys(names):
+    count = 0
+    for name in dict.fromkeys(entry.task for _, entry in subject.enabled() if entry.provider == "oracle"):
         loaded = subject.tasks.playable(name)
         if loaded is None or loaded.task is None:
             continue
+        count += 1
         issue = _oracle_issue(loaded.task, loaded.folder, budget=subject.config.limits.actions)
         if issue:
             place, entry = next(user for user in subject.users_of(name) if user[1].provider == "oracle")
             issues.append(Issue(issue.code, issue.message, issue.hint, f"{place}.task", entry.rollout_id))
-    return Finding(f"{len(set(names))} oracle scripts", tuple(issues))
+    return Finding(f"{count} oracle scripts" if count else "no oracle task to look at", tuple(issues), not count)
 
 
 def _oracle_issue(task: Task, folder: Path, *, budget: int) -> Issue | None:
@@ -153,7 +153,7 @@ def replay_scripts(subject: Subject) -> Finding:
         issue = _replay_issue(subject.root, entry)
         if issue:
             issues.append(Issue(issue.code, issue.message, issue.hint, f"{place}.script", entry.rollout_id))
-    return Finding(f"{count} replay scripts" if count else "no replay rollout", tuple(issues), skipped=not count)
+    return Finding(f"{count} replay scripts" if count else "no replay rollout", tuple(issues), not count)
 
 
 def replay_file(root: Path, script: str) -> Path:
