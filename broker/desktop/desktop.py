@@ -36,6 +36,8 @@ from contract.broker_api import ErrorCode, Verdict
 
 # A dialog that takes long to build answers late; one that takes this long will not answer any more.
 HANG_S: Final = 10.0
+# A CAD window is there in 0.35 s, from a cold disk and on a crowded machine in four.
+START_S_MAX: Final = 15.0
 # Measured: 30 ms without a change after the barriers; anything shorter missed late repaints.
 QUIET_S: Final = 0.03
 HASH_EVERY_S: Final = 0.008
@@ -67,9 +69,22 @@ class Settled:
 class Desktop:
     """Used by one thread, but for `kill`. Deeds raise `Refusal`, or `AppEnded` when the CAD program has exited."""
 
-    def __init__(self, state_dir: Path, *, report: IsolationReport, base_env: Mapping[str, str]) -> None:
-        """`base_env` holds PATH and the tags by which every process of a rollout is found."""
+    def __init__(
+        self,
+        state_dir: Path,
+        *,
+        report: IsolationReport,
+        base_env: Mapping[str, str],
+        hang_s: float = HANG_S,
+        screen_px: tuple[int, int] = (SCREEN_WIDTH_PX, SCREEN_HEIGHT_PX),
+    ) -> None:
+        """`base_env` holds PATH and the tags by which every process of a rollout is found.
+
+        After `hang_s` without an answer the CAD program counts as hung.
+        """
         self.report = report
+        self._hang_s = hang_s
+        self._screen_px = screen_px
         self._state_dir = state_dir
         self._base_env = dict(base_env)
         self._walls = build_walls(report)
@@ -93,13 +108,13 @@ class Desktop:
         self.home.mkdir(mode=0o700)
         self.drawings.mkdir(mode=0o700, exist_ok=True)
         self._walls.own(self._folder, self.home, self.drawings)
-        self._server = start_xserver(self._folder, env=self._base_env, walls=self._walls)
+        self._server = start_xserver(self._folder, env=self._base_env, walls=self._walls, size_px=self._screen_px)
         env = {**self._base_env, "DISPLAY": f":{self._server.display}", "HOME": str(self._folder)}
         env["XAUTHORITY"] = str(self._server.cookie_file)
         self._manager = start_openbox(self._folder, env=env, walls=self._walls)
         with self._display_errors():
             self._link = XLink(self._server.display, self._server.cookie_file, [self._server.process, self._manager])
-            if not self._link.wait_until(self._link.has_manager, HANG_S):
+            if not self._link.wait_until(self._link.has_manager, START_S_MAX):
                 raise Refusal(ErrorCode.DISPLAY_DIED, "the window manager did not start", hint="Is openbox installed?")
             self._hands = Hands(self._link.display, catch_up=self.catch_up, pause=self.pause)
 
@@ -175,11 +190,11 @@ class Desktop:
                 prefix=self._walls.app_prefix,
             )
             self.link.watched.append(self._app)
-            if not self.link.wait_until(lambda: self._find_main(is_ready), HANG_S):
+            if not self.link.wait_until(lambda: self._find_main(is_ready), START_S_MAX):
                 self._raise_if_dead()
                 raise Refusal(
                     ErrorCode.RESET_FAILED,
-                    f"{name} showed no drawing within {HANG_S:g} s",
+                    f"{name} showed no drawing within {START_S_MAX:g} s",
                     hint="See whether this machine is overloaded; lower max_concurrency.",
                 )
 
@@ -339,12 +354,12 @@ class Desktop:
     # -- trouble ----------------------------------------------------------------------------------------------------
 
     def _ping(self) -> None:
-        if self.link.ping(self._main_window, HANG_S):
+        if self.link.ping(self._main_window, self._hang_s):
             return
         self._raise_if_dead()
         raise Refusal(
             ErrorCode.CAD_HUNG,
-            f"the CAD program gave no answer for {HANG_S:g} s",
+            f"the CAD program gave no answer for {self._hang_s:g} s",
             hint="Its last command is too large or has hung; look at the last frame.",
         )
 

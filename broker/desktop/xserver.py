@@ -58,7 +58,13 @@ class XServer:
         self.framebuffer.close()
 
 
-def start_xserver(folder: Path, *, env: Mapping[str, str], walls: Walls) -> XServer:
+def start_xserver(
+    folder: Path,
+    *,
+    env: Mapping[str, str],
+    walls: Walls,
+    size_px: tuple[int, int] = (SCREEN_WIDTH_PX, SCREEN_HEIGHT_PX),
+) -> XServer:
     """Start an X server whose cookie and log lie in `folder`. Raises `Refusal` with `display_died`."""
     remove_stale_sockets()
     cookie_file = folder / "xauthority"
@@ -69,7 +75,7 @@ def start_xserver(folder: Path, *, env: Mapping[str, str], walls: Walls) -> XSer
         undo.callback(_remove_screen_dir, screen_dir)
         walls.own(cookie_file, screen_dir)
         log = undo.enter_context((folder / "xserver.log").open("w+b"))
-        process, display = _spawn(cookie_file, screen_dir, log.fileno(), env=env, walls=walls)
+        process, display = _spawn(cookie_file, screen_dir, log.fileno(), env=env, walls=walls, size_px=size_px)
         if display is None:
             process.close()
             log.seek(0)
@@ -80,12 +86,18 @@ def start_xserver(folder: Path, *, env: Mapping[str, str], walls: Walls) -> XSer
 
 
 def _spawn(
-    cookie_file: Path, screen_dir: Path, log: int, *, env: Mapping[str, str], walls: Walls
+    cookie_file: Path,
+    screen_dir: Path,
+    log: int,
+    *,
+    env: Mapping[str, str],
+    walls: Walls,
+    size_px: tuple[int, int],
 ) -> tuple[Process, int | None]:
     reader, writer = os.pipe()
     try:
         # No `-nolisten local`: without the abstract socket a second server takes the same number (and the same file).
-        argv = ["Xvfb", "-displayfd", str(writer), "-screen", "0", f"{SCREEN_WIDTH_PX}x{SCREEN_HEIGHT_PX}x24"]
+        argv = ["Xvfb", "-displayfd", str(writer), "-screen", "0", f"{size_px[0]}x{size_px[1]}x24"]
         argv += ["-auth", str(cookie_file), "-nolisten", "tcp", "-noreset", "-dpi", "96", "-s", "0"]
         argv += ["-fbdir", str(screen_dir)]
         options = walls.setpriv_options

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from broker.desktop.desktop import FINAL_S_MAX, AppEnded, Desktop, Settled
+from broker.desktop.desktop import FINAL_S_MAX, HANG_S, AppEnded, Desktop, Settled
 from broker.desktop.isolation import IsolationReport, available
 from broker.drivers import Acted, DriverState
 from broker.drivers.librecad_home import APP_ENV, seed_home
@@ -43,9 +43,18 @@ class LibreCadDriver:
     artifact_name = ARTIFACT_NAME
 
     def __init__(
-        self, state_dir: Path, *, base_env: Mapping[str, str], isolation: IsolationReport | None = None
+        self,
+        state_dir: Path,
+        *,
+        base_env: Mapping[str, str],
+        isolation: IsolationReport | None = None,
+        hang_s: float = HANG_S,
     ) -> None:
-        """`state_dir` takes the drawing and, while it lives, the desktop's own folder."""
+        """`state_dir` takes the drawing and, while it lives, the desktop's own folder.
+
+        After `hang_s` without an answer the program counts as hung.
+        """
+        self._hang_s = hang_s
         self._state_dir = state_dir
         self._base_env = dict(base_env)
         self._report = isolation or available()
@@ -139,7 +148,7 @@ class LibreCadDriver:
             self._desktop.close()
             self._desktop = None
         if self._desktop is None:
-            self._desktop = Desktop(self._state_dir, report=self._report, base_env=self._base_env)
+            self._desktop = Desktop(self._state_dir, report=self._report, base_env=self._base_env, hang_s=self._hang_s)
             self._desktop.start()
         if self._is_aborted:
             self._desktop.kill()
