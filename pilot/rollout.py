@@ -139,6 +139,7 @@ class _Rollout:
         return state
 
     async def _begin(self) -> Place:
+        await self._blocking(self._trace.make_folder)
         checkpoint = await self._resumable_checkpoint() if self._spec.is_resume else None
         if checkpoint is None:
             first = self._spec.host.first_frame

@@ -47,16 +47,19 @@ class TraceWriter:
         self._events: list[Event] = []
         self.reference = ArtifactRef(path=self.run_dir.reference.name, sha256=spec.task.reference_sha256, size_bytes=0)
 
-    def open_fresh(self, first_frame_png: bytes) -> ArtifactRef:
-        """Make the folder, copy the reference, store the frame that followed the reset; return that frame.
-
-        Lines of a start that was killed before its first checkpoint are dropped. Raises `StateError` when the
-        reference is not the picture that the task names.
-        """
+    def make_folder(self) -> None:
+        """Make the run folder, so that even a rollout that fails at its first call can say so."""
         try:
             self.run_dir.frames.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise disk_error(self.run_dir.frames, error) from error
+
+    def open_fresh(self, first_frame_png: bytes) -> ArtifactRef:
+        """Copy the reference, store the frame that followed the reset, and return it.
+
+        Lines of a start that was killed before its first checkpoint are dropped. Raises `StateError` when the
+        reference is not the picture that the task names.
+        """
         self._drop_lines_after(turn=0, receipts_turn=0)
         self._copy_reference()
         frame = self.store_frame(self._spec.host.first_frame, first_frame_png)
