@@ -55,8 +55,13 @@ class Slots:
     ambient: Ambient
 
     @asynccontextmanager
-    async def slot(self, needs: HostNeeds, *, batch_id: str, rollout_id: str) -> AsyncIterator[None]:
-        """Wait for a place, and hold it. Raises `StateError` when the folder cannot be used."""
+    async def slot(
+        self, needs: HostNeeds, *, batch_id: str, rollout_id: str, has_host: bool = False
+    ) -> AsyncIterator[None]:
+        """Wait for a place, and hold it. Raises `StateError` or `DiskError` when the folder cannot be used.
+
+        `has_host`: the host exists already, so it is counted at once, whether there is room for it or not.
+        """
         use = SlotUse(
             pid=os.getpid(),
             batch_id=batch_id,
@@ -64,7 +69,7 @@ class Slots:
             memory_bytes=needs.memory_bytes,
             core_share=1 / needs.hosts_per_core,
         )
-        while (held := self.try_take(use)) is None:
+        while (held := self.try_take(use, is_forced=has_host)) is None:
             # Spread out, so that batches that wait for the same place do not ask in step.
             await self.ambient.sleep(ASK_AGAIN_S * (0.75 + 0.5 * self.ambient.chance.random()))
         try:
@@ -72,13 +77,13 @@ class Slots:
         finally:
             held.release()
 
-    def try_take(self, use: SlotUse) -> HeldLock | None:
-        """Take a place if the machine has room for one more such host; else null."""
+    def try_take(self, use: SlotUse, *, is_forced: bool = False) -> HeldLock | None:
+        """Take a place if the machine has room for one more such host, or if it must; else null."""
         _make_private(self.folder)
         gate = self._gate()
         try:
             uses = _uses(self.folder)
-            if not has_room(uses, use, self.look()):
+            if not is_forced and not has_room(uses, use, self.look()):
                 return None
             number = 0
             while (held := take(self.folder / f"{number:04d}.slot")) is None:

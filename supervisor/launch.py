@@ -147,17 +147,9 @@ class SharedPilot:
                 provider_key=secrets.provider_key,
                 on_progress=forward,
                 threads=self._shared_threads(),
+                stop=stop,
             )
-            async with anyio.create_task_group() as group:
-
-                async def pass_on_stop() -> None:
-                    await stop.wait()
-                    world.stop.set()
-
-                group.start_soon(pass_on_stop)
-                with anyio.CancelScope():
-                    await run_rollout(spec, world)
-                group.cancel_scope.cancel()
+            await run_rollout(spec, world)
         except Exception as error:  # noqa: BLE001  (a bug in one pilot is that rollout's record, not its siblings' end)
             return _crashed(spec, error, log)
         return PilotEnd(state=read_run_state(RunDir(Path(spec.run_dir)).run_state), status=0)

@@ -106,6 +106,8 @@ class HostBroker(Protocol):
 
     async def lease(self, request: LeaseRequest) -> Lease: ...
 
+    async def heartbeat(self, lease_id: str) -> Lease: ...
+
     async def reset(self, request: ResetRequest) -> ResetReply: ...
 
     async def health(self) -> Health: ...
@@ -128,6 +130,9 @@ class BridgedBroker:
 
     async def lease(self, request: LeaseRequest) -> Lease:
         return await self._bridge.call(lambda: self.client.lease(request))
+
+    async def heartbeat(self, lease_id: str) -> Lease:
+        return await self._bridge.call(lambda: self.client.heartbeat(lease_id))
 
     async def reset(self, request: ResetRequest) -> ResetReply:
         return await self._bridge.call(lambda: self.client.reset(request))

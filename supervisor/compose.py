@@ -1,0 +1,71 @@
+"""The execute side's composition root: the real hosts, pilots, evaluator and places for one batch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Final
+
+from contract.broker_client import BrokerClient, Patience
+from contract.config import LocalHostConfig
+from contract.errors import ConfigError
+from contract.evaluation_records import EvaluatorName
+from supervisor.ambient import Ambient
+from supervisor.bridge import Bridge, ThreadBridge
+from supervisor.capacity import Slots, slots_folder
+from supervisor.equipment import Equipment
+from supervisor.evaluation import HostEvaluator
+from supervisor.hosts.lease import BridgedBroker, Host, HostBroker
+from supervisor.hosts.local import LocalHosts
+from supervisor.keyring import KernelKeyring
+from supervisor.launch import launcher_for
+from supervisor.machine import ThisMachine
+from supervisor.prepared import PreparedBatch
+from supervisor.uploads import LoopbackUploads
+
+# A heartbeat asks once: the next one is the repetition, and a hung host must not keep a thread for long.
+HEARTBEAT_PATIENCE: Final = Patience(connect_s=2.0, read_s=5.0, tries=1)
+
+
+@asynccontextmanager
+async def equip(prepared: PreparedBatch, ambient: Ambient) -> AsyncIterator[Equipment]:
+    """The real things for this batch, until the block ends. Raises `ConfigError` for a host kind that is not built."""
+    config = prepared.config
+    if not isinstance(config.host, LocalHostConfig):
+        raise ConfigError(
+            f"host kind {config.host.kind!r} is not built",
+            hint='Use {"kind": "local"}.',
+            code="host_kind_not_built",
+            field="host.kind",
+        )
+    wave = prepared.max_concurrency
+    broker_bridge = ThreadBridge(min(64, wave + 2), is_abandonable=True)
+    heartbeat_bridge = ThreadBridge(min(16, wave + 1), is_abandonable=True)
+    with LoopbackUploads.opened() as uploads:
+        yield Equipment(
+            hosts=LocalHosts(config.host, bridge=ThreadBridge(4), tokens=KernelKeyring()),
+            reach=partial(_reach, bridge=broker_bridge, patience=Patience()),
+            reach_for_heartbeat=partial(_reach, bridge=heartbeat_bridge, patience=HEARTBEAT_PATIENCE),
+            pilots=launcher_for(prepared.mode, max_concurrency=wave),
+            evaluator=HostEvaluator(
+                uploads=uploads,
+                gold_dir=prepared.gold_dir,
+                evaluator=EvaluatorName(name=config.evaluator.name, version=config.evaluator.version),
+                extension="dxf",
+                host_bridge=ThreadBridge(min(16, wave + 1), is_abandonable=True),
+                # Scoring is pure computing: more threads than cores only make each of them slower.
+                score_bridge=ThreadBridge(os.cpu_count() or 1),
+                ambient=ambient,
+            ),
+            uploads=uploads,
+            slots=Slots(slots_folder(), ThisMachine().capacity, ambient),
+            disk=ThreadBridge(4),
+            ambient=ambient,
+        )
+
+
+def _reach(host: Host, base_url: str, *, bridge: Bridge, patience: Patience) -> HostBroker:
+    client = BrokerClient(base_url, host.token, patience=patience)
+    return BridgedBroker(client, host.token, bridge)

@@ -1,0 +1,49 @@
+"""All that a batch works with, as one value: hosts, pilots, evaluator, uploads, places, disk, time."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from contract.run_dir import RunDir
+from supervisor.admission import HostNeeds
+from supervisor.ambient import Ambient
+from supervisor.bridge import Bridge
+from supervisor.hosts.lease import Host, HostProvider, Reach
+from supervisor.launch import PilotLauncher
+from supervisor.outcome import Evaluation
+from supervisor.uploads import UploadStore
+
+
+class SlotSource(Protocol):
+    """Places for hosts on this machine."""
+
+    def slot(
+        self, needs: HostNeeds, *, batch_id: str, rollout_id: str, has_host: bool = False
+    ) -> AbstractAsyncContextManager[None]:
+        """Wait for one, and hold it inside of the block. A host that exists already (`has_host`) does not wait."""
+        ...
+
+
+class Evaluator(Protocol):
+    """Scores one rollout on the host that it was played on."""
+
+    async def evaluate(self, *, host: Host, base_url: str, lease_id: str, run_dir: RunDir, task_id: str) -> Evaluation:
+        """The whole evaluation. Never raises for what host, gold or drawing did. Raises `DiskError`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Equipment:
+    """What sandboxes need from outside; a test hands in its own."""
+
+    hosts: HostProvider
+    reach: Reach
+    reach_for_heartbeat: Reach
+    pilots: PilotLauncher
+    evaluator: Evaluator
+    uploads: UploadStore
+    slots: SlotSource
+    disk: Bridge
+    ambient: Ambient
