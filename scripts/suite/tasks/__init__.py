@@ -1,0 +1,1 @@
+"""The tasks, one module each, in rising difficulty."""
