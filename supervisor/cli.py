@@ -69,9 +69,9 @@ def batch(
         raise click.UsageError("--resume goes on in its own folder; leave --output-dir out.")
     if execute and resumed is None and output_dir is None:
         raise click.UsageError("--execute needs --output-dir, a new folder for the output.")
-    from supervisor import batch_command
+    from supervisor.batch_command import run_batch
 
-    return batch_command.run_batch(
+    return run_batch(
         session,
         config_path=config_path,
         resumed=resumed,
@@ -107,9 +107,9 @@ def rollout(
     """Play one rollout of the batch in FOLDER again, in a new folder that links back to it."""
     if execute and output_dir is None:
         raise click.UsageError("--execute needs --output-dir, a new folder for the re-run.")
-    from supervisor import batch_command
+    from supervisor.batch_command import run_rollout
 
-    return batch_command.run_rollout(
+    return run_rollout(
         session,
         folder=folder,
         rollout_id=rollout_id,
@@ -130,9 +130,9 @@ def reconcile(*, run_dir: Path | None, everything: bool, runs: Path, execute: bo
     """Find hosts that a batch left alive, and end them with --execute. Running batches are left alone."""
     if (run_dir is None) == (not everything):
         raise click.UsageError("Give either --run-dir or --all.")
-    from supervisor import reconcile_command
+    from supervisor.reconcile_command import run_reconcile
 
-    return reconcile_command.run_reconcile(run_dir=run_dir, runs=runs, is_execute=execute)
+    return run_reconcile(run_dir=run_dir, runs=runs, is_execute=execute)
 
 
 @autocad_bench.command(epilog="Exit status: 0 all re-scored; 1 something could not be re-scored.")
@@ -143,11 +143,9 @@ def reconcile(*, run_dir: Path | None, everything: bool, runs: Path, execute: bo
 @debug_option
 def evaluate(*, folder: Path, rollout_id: str | None, gold_cache: Path | None, as_json: bool) -> int:
     """Score the stored artifacts of the batch in FOLDER again. The first score is never changed."""
-    from supervisor import evaluate_command
+    from supervisor.evaluate_command import run_evaluate
 
-    return evaluate_command.run_evaluate(
-        folder=folder, rollout_id=rollout_id, gold_cache=gold_cache, as_json=as_json, stream=sys.stdout
-    )
+    return run_evaluate(folder=folder, rollout_id=rollout_id, gold_cache=gold_cache, as_json=as_json, stream=sys.stdout)
 
 
 @autocad_bench.group()
@@ -160,9 +158,9 @@ def gold() -> None:
 @debug_option
 def verify(*, gold_cache: Path | None) -> int:
     """Check every file of a gold cache against its size and digest."""
-    from supervisor import gold_command
+    from supervisor.gold_command import run_verify
 
-    return gold_command.run_verify(gold_cache, stream=sys.stdout)
+    return run_verify(gold_cache, stream=sys.stdout)
 
 
 if __name__ == "__main__":

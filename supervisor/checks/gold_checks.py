@@ -43,9 +43,9 @@ def gold_cache(subject: Subject) -> Finding:
             # A fault of the manifest is the same for every task, and said once.
             faults.setdefault(error.message, (error, []))[1].append(name)
     issues = []
-    for error, tasks in faults.values():
+    for fault, tasks in faults.values():
         users = [entry.rollout_id for task in tasks for _, entry in subject.users_of(task)]
-        issues.append(_issue_of(error, rollout_id=users[0] if len(users) == 1 else None))
+        issues.append(_issue_of(fault, rollout_id=users[0] if len(users) == 1 else None))
     return Finding(f"{len(names)} gold entries wanted of {gold_dir}", tuple(issues))
 
 

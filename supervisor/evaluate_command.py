@@ -1,0 +1,105 @@
+"""`evaluate`: score stored artifacts again, beside the first score. No host, no network."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final
+
+from contract.config import BatchConfig
+from contract.errors import BenchError, ConfigError
+from contract.evaluation_records import EvaluatorName, ScoreDelta
+from contract.records import read_record
+from contract.run_dir import BatchDir
+from evaluator_client.rescore import rescore
+from supervisor.issues import did_you_mean, few
+
+EVALUATE_SCHEMA: Final = "autocad-bench.evaluate/1"
+TABLE_COLUMNS_MIN: Final = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One rollout: its second score, or why there is none."""
+
+    rollout_id: str
+    folder: Path | None
+    delta: ScoreDelta | None
+    error: str | None
+
+
+def run_evaluate(
+    *, folder: Path, rollout_id: str | None, gold_cache: Path | None, as_json: bool, stream: IO[str]
+) -> int:
+    """Score one rollout of the batch in `folder` again, or all that were enabled.
+
+    Returns 1 when one of them could not be scored. Raises `ConfigError` for an unknown rollout and `StateError` for a
+    folder that holds no batch.
+    """
+    batch_dir = BatchDir(folder)
+    config = read_record(batch_dir.config, BatchConfig)
+    ids = [entry.rollout_id for entry in config.rollouts if entry.enabled]
+    if rollout_id is not None and rollout_id not in ids:
+        hint = f"Name one of {few(ids)}.{did_you_mean(rollout_id, ids)}"
+        raise ConfigError(f"{folder} has no rollout {rollout_id!r}", hint=hint, code="rollout_unknown")
+    gold_dir = gold_cache if gold_cache is not None else Path(config.evaluator.gold_cache)
+    evaluator = EvaluatorName(name=config.evaluator.name, version=config.evaluator.version)
+    rows = [
+        _score_again(batch_dir, name, gold_dir=gold_dir, evaluator=evaluator)
+        for name in ([rollout_id] if rollout_id is not None else ids)
+    ]
+    if as_json:
+        stream.write(json.dumps(_document(folder, rows), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    else:
+        _print_table(rows, stream)
+    stream.flush()
+    return 0 if all(row.delta is not None for row in rows) else 1
+
+
+def _score_again(batch_dir: BatchDir, rollout_id: str, *, gold_dir: Path, evaluator: EvaluatorName) -> Row:
+    try:
+        again = rescore(batch_dir.rollout(rollout_id), gold_dir=gold_dir, evaluator=evaluator)
+    # One rollout without artifacts must not keep the others from being scored.
+    except BenchError as error:
+        return Row(rollout_id, None, None, str(error))
+    return Row(rollout_id, again.folder, again.delta, None)
+
+
+def _document(folder: Path, rows: list[Row]) -> dict[str, Any]:
+    return {
+        "schema": EVALUATE_SCHEMA,
+        "batch_dir": str(folder),
+        "ok": all(row.delta is not None for row in rows),
+        "rollouts": [
+            {
+                "rollout_id": row.rollout_id,
+                "folder": str(row.folder) if row.folder else None,
+                "delta": row.delta.model_dump(mode="json") if row.delta else None,
+                "error": row.error,
+            }
+            for row in rows
+        ],
+    }
+
+
+def _print_table(rows: list[Row], stream: IO[str]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table()
+    for name in ("rollout", "old", "new", "changed"):
+        table.add_column(name, justify="right" if name in ("old", "new") else "left", no_wrap=True)
+    for row in rows:
+        if row.delta is None:
+            table.add_row(row.rollout_id, "", "", "not scored")
+            continue
+        changed = ", ".join(sorted(row.delta.changed_components)) or ("" if row.delta.is_identical else "other fields")
+        old, new = row.delta.old_deterministic, row.delta.new_deterministic
+        table.add_row(row.rollout_id, f"{old:.6f}", f"{new:.6f}", changed or "identical bytes")
+    console = Console(file=stream, highlight=False, markup=False)
+    console.width = max(console.width, TABLE_COLUMNS_MIN)
+    console.print(table)
+    for row in rows:
+        if row.error:
+            console.print(f"not scored: {row.rollout_id}: {row.error}", soft_wrap=True)
