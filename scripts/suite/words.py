@@ -54,8 +54,8 @@ def prompt_of(task: TaskDefinition) -> str:
 {task.title}
 
 Draw what is described below and shown in the reference picture. The drawing that is open is empty. Its unit is the \
-millimetre; x runs to the right, y upwards, and all coordinates are absolute, so the place on the sheet counts as \
-well as the size.
+millimetre. All coordinates are absolute, (x, y) from the origin (0, 0) of the drawing, x to the right and y upwards; \
+the place on the sheet counts as well as the size.
 
 Layers. Make these, and put everything on the layer under whose name it is listed. Colour, line type and width come \
 from the layer.
