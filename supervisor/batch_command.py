@@ -106,6 +106,8 @@ def _play(prepared: PreparedBatch, batch_dir: BatchDir, *, resumes: bool, rerun_
     from supervisor.resume import resume
     from supervisor.summary import print_summary
 
+    # Processes of other folders write here too.
+    batch_dir = BatchDir(batch_dir.root.absolute())
     console = Console(stderr=True)
     if resumes:
         play = partial(resume, batch_dir, prepared, console=console, ambient=Ambient())

@@ -25,7 +25,7 @@ from supervisor.config_reading import Draft, Reading
 from supervisor.issues import CheckResult, Finding, Issue, counted, exit_code_of
 from supervisor.machine import Machine
 from supervisor.prepared import PreparedBatch, PreparedRollout
-from supervisor.suite import load_tasks
+from supervisor.suite import load_tasks, suites_dir_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ def _with_absolute_paths(config: BatchConfig, root: Path) -> BatchConfig:
         for entry in config.rollouts
     ]
     update = {
-        "task_suites_dir": absolute(config.task_suites_dir),
+        "task_suites_dir": str(suites_dir_of(config, root)),
         "evaluator": config.evaluator.model_copy(update={"gold_cache": absolute(config.evaluator.gold_cache)}),
         "pricing": absolute(config.pricing) if config.pricing and priced else config.pricing,
         "rollouts": rollouts,

@@ -10,11 +10,14 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from contract.config import BatchConfig, Task, TaskSuite
 from contract.errors import StateError
 from contract.records import read_record
 from supervisor.issues import Issue, did_you_mean
+
+OWN_SUITES_DIR: Final = Path(__file__).resolve().parents[1] / "configs" / "suites"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ def load_tasks(config: BatchConfig, root: Path, names: list[str]) -> LoadedTasks
     A suite whose folder is missing gives no tasks at all: one issue says it. A config without `task_suite` finds each
     task in whichever suite has it; two that have it are an issue.
     """
-    suites_dir = root / config.task_suites_dir
+    suites_dir = suites_dir_of(config, root)
     if config.task_suite is None:
         return LoadedTasks(None, (), {name: _find_task(suites_dir, name) for name in names})
     folder = suites_dir / config.task_suite
@@ -57,6 +60,16 @@ def load_tasks(config: BatchConfig, root: Path, names: list[str]) -> LoadedTasks
         return LoadedTasks(None, issues)
     notes = suite.host_notes if suite else ""
     return LoadedTasks(suite, issues, {name: _load_task(folder, name, host_notes=notes) for name in names})
+
+
+def suites_dir_of(config: BatchConfig, root: Path) -> Path:
+    """The folder of the config's suites: the one it names, below `root`.
+
+    A config far from any suites that names no folder means the suites that came with this program.
+    """
+    named = root / config.task_suites_dir
+    is_default = config.task_suites_dir == BatchConfig.model_fields["task_suites_dir"].default
+    return OWN_SUITES_DIR if is_default and not named.is_dir() and OWN_SUITES_DIR.is_dir() else named
 
 
 def _read_suite(folder: Path, name: str) -> tuple[TaskSuite | None, tuple[Issue, ...]]:

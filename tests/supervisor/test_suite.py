@@ -57,3 +57,12 @@ def test_a_name_that_is_nearly_right_is_suggested(plan_world: Any) -> None:
     (issue,) = _load(plan_world, "lines").tasks["lines"].issues
 
     assert "Did you mean 'line'?" in issue.hint
+
+
+def test_a_config_far_from_any_suites_means_those_of_this_program(plan_world: Any) -> None:
+    """A suite is named, not located, so a config may stand anywhere."""
+    del plan_world.config["task_suites_dir"]
+    plan_world.config["task_suite"] = "local-2d-v1"
+
+    assert _load(plan_world, "bracket").playable("bracket") is not None
+    assert "suite_missing" not in plan_world.plan().codes
