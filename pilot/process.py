@@ -1,7 +1,7 @@
 """A pilot as a process of its own: spec on stdin, progress on stdout, and no life without a supervisor.
 
-stdout says one JSON line per turn, stderr is for people. stdin stays open: its end is the end of the supervisor, and then
-of this process. SIGTERM ends the rollout at the next turn boundary. Exit status 0: `run-state.json` is final.
+stdout says one JSON line per turn, stderr is for people. stdin stays open: its end is the end of the supervisor, and
+then of this process. SIGTERM ends the rollout at the next turn boundary. Exit status 0: `run-state.json` is final.
 """
 
 from __future__ import annotations

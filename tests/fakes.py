@@ -11,9 +11,9 @@ import json
 import struct
 import sys
 import threading
-import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -504,14 +504,18 @@ def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
         yield json.loads(line)
 
 
-def serve_screens() -> None:
-    """`python -m tests.fakes`: a fake broker with 80 KB frames; prints its address and the spec's host as JSON."""
-    host = FakeHost(make_png=screen_png)
-    with FakeBroker(host) as broker:
-        print(host.address(broker.base_url).model_dump_json(), flush=True)
-        while sys.stdin.read(1):
-            time.sleep(0)
+def serve_screens(hosts: int) -> None:
+    """`python -m tests.fakes N`: N fake brokers with 80 KB frames; prints the address of each as a JSON line.
+
+    Ends with its stdin.
+    """
+    with ExitStack() as stack:
+        for number in range(hosts):
+            host = FakeHost(host_id=f"h-{number}", make_png=screen_png)
+            broker = stack.enter_context(FakeBroker(host))
+            print(host.address(broker.base_url).model_dump_json(), flush=True)
+        sys.stdin.read()
 
 
 if __name__ == "__main__":
-    serve_screens()
+    serve_screens(int(sys.argv[1]))
