@@ -74,8 +74,10 @@ def new_drawing(view: View) -> Drawing:
     header["$MEASUREMENT"] = 1
     header["$LUNITS"] = 2
     header["$LUPREC"] = 4
+    style = drawing.dimstyles.get("Standard")
     for name, value in dimension_settings(view.annotation_scale).items():
         header[f"${name}"] = value
+        style.dxf.set(name.lower(), value)
     width, height = (pixels / view.px_per_unit for pixels in CANVAS_SIZE_PX)
     # LibreCAD 2.2 shows 2c - (width, height)/2 in the middle when the file says that the centre is c (measured).
     center = ((view.center[0] + width / 2) / 2, (view.center[1] + height / 2) / 2)

@@ -27,6 +27,8 @@ class Sheet:
         self.drawing: Drawing = new_drawing(view)
         self._space = self.drawing.modelspace()
         self._style = DimensionStyle(view.annotation_scale)
+        # LibreCAD names its stroke font so; the width of a text is estimated by the font that its style names.
+        self.drawing.styles.get("Standard").dxf.font = "standard"
         for name, (description, pattern) in _PATTERNS.items():
             self.drawing.linetypes.add(name, pattern, description=description)
         for layer in layers:
