@@ -1,0 +1,252 @@
+"""The canonical render: black hairlines on white, made for comparison (scoring contract, section 4).
+
+It is drawn from the same flattened entities as the facts, so nothing reaches it that was not reported: no picture,
+no cover, no hidden entity, no file that the drawing refers to. Linetypes are continuous and all lines equally thin.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+from ezdxf.math import BSpline, Vec3
+from numpy.typing import NDArray
+from PIL import Image, ImageChops, ImageDraw
+
+from broker.evaluator.curves import TURN, flatten_bulges
+from broker.evaluator.flatten import Flat
+from broker.evaluator.fonts import line_mask
+from broker.evaluator.shapes import Lettering
+
+Window = tuple[float, float, float, float]
+Stroke = NDArray[np.float64]
+
+_BLACK: Final = 0
+_WHITE: Final = 255
+# A curve is drawn by chords that leave it by at most this much.
+_SAGITTA_PX: Final = 0.1
+_CHORDS_MAX: Final = 4_000
+# Pattern lines closer than this would only make a grey area.
+_PATTERN_GAP_PX: Final = 2.0
+_PNG_LEVEL: Final = 6
+
+
+def render_flats(
+    flats: Sequence[Flat], *, window: Window, size_px: tuple[int, int], offset: tuple[float, ...]
+) -> bytes:
+    """PNG bytes of the visible entities of model space, 8-bit grey, without metadata.
+
+    `window` is xmin, ymin, xmax, ymax in drawing units; it is fitted into `size_px` whole, centred. `offset` is added
+    to the drawing's coordinates first. The same drawing gives the same bytes.
+    """
+    sheet = _Sheet(window, size_px, offset)
+    for flat in flats:
+        if flat.record["space"] == "model" and flat.record["is_visible"]:
+            sheet.draw(flat)
+    return sheet.png()
+
+
+class _Sheet:
+    """A white picture and the map from drawing units to its pixels."""
+
+    def __init__(self, window: Window, size_px: tuple[int, int], offset: tuple[float, ...]) -> None:
+        xmin, ymin, xmax, ymax = window
+        width_px, height_px = size_px
+        self._scale = min((width_px - 1) / (xmax - xmin), (height_px - 1) / (ymax - ymin))
+        self._x0 = (width_px - 1) / 2 - ((xmin + xmax) / 2 - offset[0]) * self._scale
+        self._y0 = (height_px - 1) / 2 + ((ymin + ymax) / 2 - offset[1]) * self._scale
+        self._size_px = size_px
+        self._image = Image.new("L", size_px, _WHITE)
+        self._pen = ImageDraw.Draw(self._image)
+
+    def draw(self, flat: Flat) -> None:
+        """Add one entity."""
+        kind, geom, shape = flat.record["kind"], flat.record["geom"], flat.shape
+        box = flat.record["extents"]
+        if kind in ("raster", "other") or (box is not None and self._is_outside(box)):
+            return
+        if kind == "hatch":
+            self._hatch(geom, flat)
+        elif kind == "fill":
+            self._fill([_array(geom["corners"])])
+        elif kind == "point":
+            self._dot(geom["position"])
+        elif kind in ("dimension", "mesh"):
+            for points in shape.strokes(0.0) if shape.strokes else ():
+                self._line(np.array([(p.x, p.y) for p in points]))
+        else:
+            for stroke in _curve(kind, geom, self._scale):
+                self._line(stroke)
+        if shape.lettering is not None:
+            self._letter(shape.lettering)
+
+    def png(self) -> bytes:
+        """The picture as PNG, without any chunk that is not needed."""
+        buffer = io.BytesIO()
+        self._image.save(buffer, "PNG", compress_level=_PNG_LEVEL)
+        return buffer.getvalue()
+
+    def _is_outside(self, box: dict[str, Any]) -> bool:
+        low, high = self._pixels(_array([box["min"]]))[0], self._pixels(_array([box["max"]]))[0]
+        width_px, height_px = self._size_px
+        return bool(high[0] < -1 or low[0] > width_px or low[1] < -1 or high[1] > height_px)
+
+    def _pixels(self, points: Stroke) -> Stroke:
+        return np.stack([self._x0 + points[:, 0] * self._scale, self._y0 - points[:, 1] * self._scale], axis=1)
+
+    def _line(self, points: Stroke) -> None:
+        if len(points) < 2:
+            return
+        pixels = self._pixels(points)
+        for x0, y0, x1, y1 in _clipped(pixels, self._size_px):
+            self._pen.line([(x0, y0), (x1, y1)], fill=_BLACK)
+
+    def _dot(self, position: tuple[float, float, float]) -> None:
+        x, y = self._pixels(_array([position]))[0]
+        if -2 <= x <= self._size_px[0] + 1 and -2 <= y <= self._size_px[1] + 1:
+            px, py = round(float(x)), round(float(y))
+            self._pen.rectangle([px - 1, py - 1, px + 1, py + 1], fill=_BLACK)
+
+    def _hatch(self, geom: dict[str, Any], flat: Flat) -> None:
+        if geom["is_solid"]:
+            self._fill([_outline(loop, self._scale) for loop in geom["loops"]])
+            return
+        strokes = flat.shape.strokes
+        for start, end in strokes(_PATTERN_GAP_PX / self._scale) if strokes else ():
+            self._line(np.array([(start.x, start.y), (end.x, end.y)]))
+
+    def _fill(self, outlines: Sequence[Stroke]) -> None:
+        """Fill by the even-odd rule."""
+        filled = Image.new("1", self._size_px, 0)
+        limit = 16 * max(self._size_px)
+        for outline in outlines:
+            pixels = np.clip(self._pixels(outline), -limit, limit)
+            if len(pixels) < 3:
+                continue
+            one = Image.new("1", self._size_px, 0)
+            ImageDraw.Draw(one).polygon([(round(float(x)), round(float(y))) for x, y in pixels], fill=1)
+            filled = ImageChops.logical_xor(filled, one)
+        self._image.paste(_BLACK, mask=filled)
+
+    def _letter(self, text: Lettering) -> None:
+        height_px = text.height * self._scale
+        turn = math.radians(text.rotation_deg)
+        middle = (len(text.lines) - 1) / 2
+        for i, line in enumerate(text.lines):
+            mask = line_mask(line, height_px=height_px, width_factor=text.width_factor)
+            if mask is None:
+                continue
+            down = (i - middle) * text.spacing
+            x = text.center[0] + down * math.sin(turn)
+            y = text.center[1] - down * math.cos(turn)
+            self._paste(mask, (x, y), text.rotation_deg)
+
+    def _paste(self, mask: Image.Image, center: tuple[float, float], rotation_deg: float) -> None:
+        turned = _turned(mask, rotation_deg % 360.0)
+        x, y = self._pixels(_array([center]))[0]
+        corner = (round(float(x) - turned.width / 2), round(float(y) - turned.height / 2))
+        self._image.paste(_BLACK, corner, turned)
+
+
+_QUARTERS: Final = {
+    90.0: Image.Transpose.ROTATE_90,
+    180.0: Image.Transpose.ROTATE_180,
+    270.0: Image.Transpose.ROTATE_270,
+}
+
+
+def _turned(mask: Image.Image, rotation_deg: float) -> Image.Image:
+    if not rotation_deg:
+        return mask
+    exact = _QUARTERS.get(round(rotation_deg, 6))
+    if exact is not None:
+        return mask.transpose(exact)
+    return mask.rotate(rotation_deg, resample=Image.Resampling.BICUBIC, expand=True)
+
+
+def _array(points: Sequence[Sequence[float]]) -> Stroke:
+    return np.array([point[:2] for point in points], dtype=np.float64).reshape(-1, 2)
+
+
+def _chords(radius: float, sweep: float, scale: float) -> int:
+    radius_px = max(radius * scale, 1e-9)
+    step = 2 * math.acos(max(0.0, 1 - _SAGITTA_PX / radius_px)) if radius_px > _SAGITTA_PX else math.pi / 2
+    return min(_CHORDS_MAX, max(8, math.ceil(sweep / step)))
+
+
+def _curve(kind: str, geom: dict[str, Any], scale: float) -> Iterator[Stroke]:
+    match kind:
+        case "line":
+            yield _array([geom["start"], geom["end"]])
+        case "polyline":
+            yield _polyline(geom["vertices"], geom["bulges"], is_closed=geom["is_closed"], scale=scale)
+        case "circle":
+            yield _arc(geom["center"], geom["radius"], 0.0, TURN, scale)
+        case "arc":
+            start, end = math.radians(geom["start_deg"]), math.radians(geom["end_deg"])
+            yield _arc(geom["center"], geom["radius"], start, (end - start) % TURN or TURN, scale)
+        case "ellipse":
+            yield _ellipse(geom, scale)
+        case "spline":
+            yield _spline(geom)
+
+
+def _outline(loop: dict[str, Any], scale: float) -> Stroke:
+    return _polyline(loop["vertices"], loop["bulges"], is_closed=True, scale=scale)
+
+
+def _polyline(
+    vertices: Sequence[tuple[float, float, float]], bulges: Sequence[float], *, is_closed: bool, scale: float
+) -> Stroke:
+    if any(bulges):
+        size = max(math.dist(vertices[0], vertex) for vertex in vertices)
+        step = TURN / _chords(size, TURN, scale)
+        flat = flatten_bulges([Vec3(v) for v in vertices], bulges, is_closed=is_closed, step_rad=step)
+        points = np.array([(p.x, p.y) for p in flat])
+    else:
+        points = _array(vertices)
+    return np.concatenate([points, points[:1]]) if is_closed and len(points) else points
+
+
+def _arc(center: Sequence[float], radius: float, start: float, sweep: float, scale: float) -> Stroke:
+    angles = start + sweep * np.linspace(0.0, 1.0, _chords(radius, sweep, scale) + 1)
+    return np.stack([center[0] + radius * np.cos(angles), center[1] + radius * np.sin(angles)], axis=1)
+
+
+def _ellipse(geom: dict[str, Any], scale: float) -> Stroke:
+    (cx, cy, _), (ux, uy, _) = geom["center"], geom["major_axis"]
+    vx, vy = -uy * geom["ratio"], ux * geom["ratio"]
+    sweep = geom["end_rad"] - geom["start_rad"]
+    t = geom["start_rad"] + sweep * np.linspace(0.0, 1.0, _chords(math.hypot(ux, uy), sweep, scale) + 1)
+    return np.stack([cx + ux * np.cos(t) + vx * np.sin(t), cy + uy * np.cos(t) + vy * np.sin(t)], axis=1)
+
+
+def _spline(geom: dict[str, Any]) -> Stroke:
+    points = geom["control_points"]
+    if len(points) <= geom["degree"]:
+        return _array(points)
+    curve = BSpline(points, order=geom["degree"] + 1, knots=geom["knots"] or None, weights=geom["weights"] or None)
+    return _array([point.xyz for point in curve.approximate(min(_CHORDS_MAX, 24 * len(points)))])
+
+
+def _clipped(pixels: Stroke, size_px: tuple[int, int]) -> Iterator[tuple[int, int, int, int]]:
+    """The parts of a polyline inside the picture, rounded to whole pixels (Liang and Barsky)."""
+    start, step = pixels[:-1], np.diff(pixels, axis=0)
+    near, far = np.zeros(len(start)), np.ones(len(start))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for axis in (0, 1):
+            low = (-1.0 - start[:, axis]) / step[:, axis]
+            high = (size_px[axis] - start[:, axis]) / step[:, axis]
+            still = step[:, axis] == 0.0
+            is_in = (start[:, axis] >= -1.0) & (start[:, axis] <= size_px[axis])
+            near = np.maximum(near, np.where(still, np.where(is_in, 0.0, 2.0), np.minimum(low, high)))
+            far = np.minimum(far, np.where(still, 1.0, np.maximum(low, high)))
+    keep = near <= far
+    first = np.rint(start + near[:, None] * step)[keep].astype(np.int64)
+    last = np.rint(start + far[:, None] * step)[keep].astype(np.int64)
+    for (x0, y0), (x1, y1) in zip(first.tolist(), last.tolist(), strict=True):
+        # From left to right, so that a reversed line meets the same pixels.
+        yield (x0, y0, x1, y1) if (x0, y0) <= (x1, y1) else (x1, y1, x0, y0)
