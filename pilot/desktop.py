@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from contract.actions import Action, Drag, TypeText, Wait
-from contract.broker_api import ErrorCode, FrameInfo, Health, Receipt
+from contract.broker_api import ErrorCode, FrameInfo, Health
 from contract.broker_client import BrokerClient
 from contract.errors import BrokerError
-from pilot.ports import Ambient, Bridge
+from pilot.ports import Acted, Ambient, Bridge
 
 # Generous multiples of what LibreCAD needs on two loaded cores: 0.07 s per settled action, 1,100 typed characters
 # and some thousand pointer moves per second. A legal ActionBatch must never meet a deadline that a hang should meet.
@@ -33,8 +34,8 @@ class BrokerDesktop:
         """One authenticated round trip."""
         return await self._bridge.call(self._client.health)
 
-    async def act(self, sequence: int, actions: Sequence[Action]) -> Receipt:
-        """Carry the actions out exactly once.
+    async def act(self, sequence: int, actions: Sequence[Action]) -> Acted:
+        """Carry the actions out exactly once, and look.
 
         A broker that lost its connection to us in the middle goes on acting and answers the repeated request with
         `busy`; it is asked again until it has a receipt, no longer than the ActionBatch may take.
@@ -43,15 +44,16 @@ class BrokerDesktop:
         deadline = self._ambient.elapsed_s() + allowed_s
         while True:
             try:
-                return await self._bridge.call(
-                    lambda: self._client.act(
-                        lease_id=self._lease_id, sequence=sequence, actions=actions, wait_s=allowed_s
-                    )
-                )
+                return await self._bridge.call(partial(self._act_and_look, sequence, actions, allowed_s))
             except BrokerError as error:
                 if error.code != ErrorCode.BUSY or self._ambient.elapsed_s() >= deadline:
                     raise
             await self._ambient.sleep(BUSY_PAUSE_S)
+
+    def _act_and_look(self, sequence: int, actions: Sequence[Action], allowed_s: float) -> Acted:
+        # One crossing for both: each costs two thread switches.
+        receipt = self._client.act(lease_id=self._lease_id, sequence=sequence, actions=actions, wait_s=allowed_s)
+        return Acted(receipt, self._client.frame(receipt.frame))
 
     async def fetch(self, info: FrameInfo) -> bytes:
         """The PNG of this frame, checked for length and SHA-256."""

@@ -121,13 +121,21 @@ class Model(Protocol):
         """Let go of connections and files."""
 
 
+@dataclass(frozen=True, slots=True)
+class Acted:
+    """The host's receipt for one ActionBatch, and the PNG of the frame that it names, checked."""
+
+    receipt: Receipt
+    png: bytes
+
+
 class Desktop(Protocol):
     """The hands and eyes on one host. Every call may raise `HostError`."""
 
     async def health(self) -> Health:
         """One round trip: who answers, in which boot, under which lease, and which sequence it carried out last."""
 
-    async def act(self, sequence: int, actions: Sequence[Action]) -> Receipt:
+    async def act(self, sequence: int, actions: Sequence[Action]) -> Acted:
         """Carry the actions out exactly once, however often this is called with the same sequence and actions."""
 
     async def fetch(self, info: FrameInfo) -> bytes:

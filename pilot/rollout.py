@@ -128,12 +128,12 @@ class _Rollout:
 
     async def close(self, end: End) -> RunState:
         """Write how it ended; the run state even when nothing else can be written. Raises `DiskError`."""
-        state = self._state(end=end)
+        state = self._state(self._ledger, end=end)
         try:
             await self._blocking(lambda: self._trace.close(state))
         except DiskError as error:
             if end.problem is None or end.problem.cause is not Cause.DISK:
-                state = self._state(end=_broken(EndedBy.ERROR, Cause.DISK, error))
+                state = self._state(self._ledger, end=_broken(EndedBy.ERROR, Cause.DISK, error))
             await self._blocking(lambda: self._trace.final_run_state(state))
         self._world.on_progress(state)
         return state
@@ -229,8 +229,8 @@ class _Rollout:
 
     async def _carry_out(self, place: Place, actions: tuple[Action, ...]) -> Place:
         sequence = place.ledger.sequence + 1
-        receipt = await self._world.desktop.act(sequence, actions)
-        png = await self._world.desktop.fetch(receipt.frame)
+        acted = await self._world.desktop.act(sequence, actions)
+        receipt = acted.receipt
         ledger = place.ledger.acted(len(actions))
         last = actions[-1]
         finish = last if isinstance(last, Finish) else None
@@ -240,30 +240,38 @@ class _Rollout:
         summary = self._summary("finish" if finish else "acted", ledger, actions=actions)
 
         def write_commit() -> Place:
-            frame = self._trace.store_frame(receipt.frame, png)
+            frame = self._trace.store_frame(receipt.frame, acted.png)
             done = Place(ledger, frame, text, finish=finish)
             self._trace.receipt(line)
             self._trace.summary(summary)
             self._trace.checkpoint(self._checkpoint(done))
             return done
 
-        done = await self._blocking(write_commit)
-        self._ledger = ledger
-        await self._tell()
-        return done
+        return await self._commit(ledger, write_commit)
 
     async def _nothing_done(self, place: Place, turn: ModelTurn, result: Literal["invalid", "malformed"]) -> Place:
         summary = self._summary(result, place.ledger)
 
-        def write_commit() -> None:
+        def write_commit() -> Place:
             self._trace.model_turn(turn)
             self._trace.summary(summary)
             self._trace.checkpoint(self._checkpoint(place))
+            return place
 
-        await self._blocking(write_commit)
-        self._ledger = place.ledger
-        await self._tell()
-        return place
+        return await self._commit(place.ledger, write_commit)
+
+    async def _commit(self, ledger: Ledger, write: Callable[[], Place]) -> Place:
+        state = self._state(ledger)
+
+        def write_and_tell() -> Place:
+            done = write()
+            self._trace.run_state(state)
+            return done
+
+        done = await self._blocking(write_and_tell)
+        self._ledger = ledger
+        self._world.on_progress(state)
+        return done
 
     async def _refused(self, observation: Observation, refusal: Refusal) -> End:
         reply = refusal.reply
@@ -292,7 +300,7 @@ class _Rollout:
         self._ledger = replace(self._ledger, retries=counts)
 
     async def _tell(self, waiting: Waiting | None = None) -> None:
-        state = self._state(waiting=waiting)
+        state = self._state(self._ledger, waiting=waiting)
         await self._blocking(lambda: self._trace.run_state(state))
         self._world.on_progress(state)
 
@@ -317,8 +325,7 @@ class _Rollout:
             self._spec, place, reference=self._trace.reference, model_state=self._world.model.state()
         )
 
-    def _state(self, *, waiting: Waiting | None = None, end: End | None = None) -> RunState:
-        ledger = self._ledger
+    def _state(self, ledger: Ledger, *, waiting: Waiting | None = None, end: End | None = None) -> RunState:
         return RunState(
             rollout_id=self._spec.rollout_id,
             phase=Phase.HANDED_OFF,

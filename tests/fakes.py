@@ -43,7 +43,7 @@ from contract.pricing import Usage
 from contract.records import Durability, Record
 from contract.rollout_records import HostAddress, Limits, ModelChoice, RolloutSpec, RunState, TaskBrief
 from pilot.disk import RunFolderDisk
-from pilot.ports import Ambient, Disk, Model, ModelReply, Observation, World, ignore_progress
+from pilot.ports import Acted, Ambient, Disk, Model, ModelReply, Observation, World, ignore_progress
 
 T = TypeVar("T")
 
@@ -204,12 +204,12 @@ class FakeDesktop:
     async def health(self) -> Health:
         return self.host.health()
 
-    async def act(self, sequence: int, actions: Sequence[Action]) -> Receipt:
+    async def act(self, sequence: int, actions: Sequence[Action]) -> Acted:
         self._probe()
         await anyio.sleep(0)
         receipt = self.host.act(sequence, actions, digest_of(actions))
         self._probe()
-        return receipt
+        return Acted(receipt, self.host.frame(sequence))
 
     async def fetch(self, info: FrameInfo) -> bytes:
         self._probe()

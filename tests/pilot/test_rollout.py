@@ -406,16 +406,16 @@ async def test_two_syncs_a_turn_and_a_twentieth_of_the_frame_in_bytes_however_lo
     def mark(state: RunState) -> None:
         marks[state.turn] = (disk.written_bytes - disk.bytes_of.get("frames", 0), disk.syncs)
 
-    world = make_world(ScriptedModel([turn] * 400 + [FINISH]), host, disk=disk, on_progress=mark)
+    world = make_world(ScriptedModel([turn] * 200 + [FINISH]), host, disk=disk, on_progress=mark)
     await run_rollout(make_spec(tmp_path, host), world)
 
     def per_turn(first: int, last: int) -> float:
         return (marks[last][0] - marks[first][0]) / (last - first)
 
-    assert 2 == (marks[400][1] - marks[10][1]) / 390
-    assert per_turn(1, 10) == pytest.approx(per_turn(100, 400), rel=0.10)
+    assert 2 == (marks[200][1] - marks[10][1]) / 190
+    assert per_turn(1, 10) == pytest.approx(per_turn(20, 200), rel=0.10)
     # An 80 KB frame may be joined by 6 % in all; 5 % is what we allow ourselves.
-    assert per_turn(1, 400) < 0.05 * 80_000
+    assert per_turn(1, 200) < 0.05 * 80_000
 
 
 async def test_the_token_is_in_no_file(tmp_path: Path) -> None:
