@@ -175,6 +175,8 @@ def _action_problem(action: Action, *, is_last: bool) -> str | None:
     match action:
         case Finish() if not is_last:
             return "finish may only be the last action."
+        case Click(modifiers=held) | Drag(modifiers=held) | Scroll(modifiers=held) if len(set(held)) != len(held):
+            return "a modifier stands twice."
         case Drag(path=path):
             if len(path) > PATH_POINTS_MAX:
                 return f"path has {len(path)} points; at most {PATH_POINTS_MAX} are allowed."

@@ -208,11 +208,11 @@ class _Rollout:
     async def _replied(self, place: Place, observation: Observation, reply: ModelReply) -> Place:
         ledger = self._ledger = self._ledger.replied(reply.usage, reply.cost_usd)
         turn = self._turn_record(observation, reply)
-        if reply.arguments is None:
+        if turn.arguments is None:
             ledger = ledger.malformed()
             text = observe.after_malformed(ledger=ledger, limits=self._limits)
             return await self._nothing_done(replace(place, ledger=ledger, text=text), turn, "malformed")
-        actions = parse_action_batch(reply.arguments, budget=observation.actions_left)
+        actions = parse_action_batch(turn.arguments, budget=observation.actions_left)
         if isinstance(actions, InvalidActions):
             ledger = ledger.invalid()
             text = observe.after_invalid(actions.reason, ledger=ledger, limits=self._limits)
@@ -345,7 +345,7 @@ class _Rollout:
         )
 
     def _turn_record(self, observation: Observation, reply: ModelReply) -> ModelTurn:
-        return ModelTurn(
+        turn = ModelTurn(
             turn=observation.turn,
             at=self._now(),
             frame=observation.sequence,
@@ -357,6 +357,13 @@ class _Rollout:
             latency_s=round(reply.latency_s, 4),
             response=reply.response,
         )
+        try:
+            turn.model_dump_json()
+        except ValueError:
+            # Half a surrogate pair, or nested without end: no JSON text says that, so the response is malformed.
+            text = reply.text.encode(errors="replace").decode()
+            return turn.model_copy(update={"arguments": None, "response": None, "text": text})
+        return turn
 
     def _summary(
         self,

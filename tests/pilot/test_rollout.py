@@ -116,6 +116,20 @@ async def test_the_tenth_malformed_response_in_a_row_ends_it(tmp_path: Path) -> 
     assert (20, 1, 19) == (state.turn, state.invalid_turns, state.retries.malformed)
 
 
+@pytest.mark.parametrize("depth", [0, 2_000])
+async def test_arguments_that_no_json_text_can_say_are_malformed(tmp_path: Path, depth: int) -> None:
+    """A model must not be able to make its own rollout void by what it says."""
+    host = FakeHost()
+    said: object = "\ud800"
+    for _ in range(depth):
+        said = [said]
+
+    state, model = await play(make_spec(tmp_path, host), [batch({"type": "type", "text": said})], host)
+
+    assert (EndedBy.FINISHED, 1) == (state.ended_by, state.retries.malformed)
+    assert "no usable computer_action call" in model.observations[1].text
+
+
 async def test_a_limit_of_one_ends_at_the_first(tmp_path: Path) -> None:
     """The limits are the config's, not ours."""
     host = FakeHost()
