@@ -38,6 +38,8 @@ from contract.broker_api import ErrorCode, Verdict
 HANG_S: Final = 10.0
 # A CAD window is there in 0.35 s, from a cold disk and on a crowded machine in four.
 START_S_MAX: Final = 15.0
+# The X server and the window manager clear a dead program's windows away in milliseconds.
+WINDOWS_GONE_S_MAX: Final = 5.0
 # Measured: 30 ms without a change after the barriers; anything shorter missed late repaints.
 QUIET_S: Final = 0.03
 HASH_EVERY_S: Final = 0.008
@@ -215,6 +217,14 @@ class Desktop:
             self._app.close()
             self._app = None
             self._main_window = 0
+            if self.is_up:
+                self._wait_until_no_window()
+
+    def _wait_until_no_window(self) -> None:
+        # The next program's windows get the same ids and titles: it must not be taken for the dead one.
+        with self._display_errors():
+            if not self.link.wait_until(lambda: not self.link.window_ids(), WINDOWS_GONE_S_MAX):
+                raise Refusal(ErrorCode.DISPLAY_DIED, "windows outlive their program", hint="End this host.")
 
     def kill(self) -> None:
         """End every process at once, from any thread. Waits return; deeds under way raise."""

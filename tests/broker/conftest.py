@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import itertools
 import json
 import os
 import socket
@@ -89,10 +90,12 @@ def build_librecad(tmp_path: Path) -> Iterator[Callable[..., Any]]:
     from broker.drivers.librecad import LibreCadDriver
 
     made: list[Driver] = []
+    numbers = itertools.count()
 
     def build(**options: Any) -> LibreCadDriver:
-        state_dir = tmp_path / f"librecad-{len(made)}"
-        state_dir.mkdir(exist_ok=True)
+        # Also called by several threads at once.
+        state_dir = tmp_path / f"librecad-{next(numbers)}"
+        state_dir.mkdir()
         driver = LibreCadDriver(state_dir, base_env={"PATH": os.environ["PATH"]}, **options)
         made.append(driver)
         return driver
