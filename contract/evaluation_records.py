@@ -99,5 +99,5 @@ class ScoreDelta(Record):
     new_deterministic: float
     old_final: float | None
     new_final: float | None
-    changed_components: dict[str, tuple[float, float]]
+    changed_components: dict[str, tuple[float | None, float | None]]
     is_identical: bool

@@ -1,0 +1,204 @@
+"""One evaluation, from the drawing on the host to a score on disk. Start reading at `evaluate_rollout`.
+
+    queued -> exporting -> exported -> rendering -> rendered -> scoring -> scored -> complete
+                 +------------+------------+------> invalid            any of them -> failed
+
+A fault of ours ends as `failed` and never as a zero; a drawing that the model broke ends as `invalid` and never as a
+failure. Evaluation files hold no times, host names or paths, so the same drawing gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from contract.broker_api import (
+    ARTIFACT_BYTES_MAX,
+    ArtifactReply,
+    ErrorCode,
+    ExportRequest,
+    RenderRequest,
+    SaveRequest,
+    UploadGrant,
+)
+from contract.errors import BenchError, BrokerError, EvaluationError
+from contract.evaluation_records import EvaluatorName, Failure, Stage
+from contract.metadata import Metadata
+from contract.phases import Cause
+from contract.records import parse_record, replace_file
+from contract.run_dir import EvaluationDir, RunDir
+from contract.score_records import Score
+from evaluator_client.gold import GoldEntry, load_entry
+from evaluator_client.ports import EvaluationHost
+from evaluator_client.score import ScoredDrawing, missing_artifact_score, placement_offset, score_drawing
+from evaluator_client.status import StatusFile
+
+# Scoring contract, section 11: an idempotent call to the evaluator is made up to three times.
+TRIES: Final = 3
+_RETRYABLE: Final = frozenset(
+    {ErrorCode.UNREACHABLE, ErrorCode.PROTOCOL, ErrorCode.UPLOAD_FAILED, ErrorCode.EVALUATOR_TIMEOUT, ErrorCode.BUSY}
+)
+# These say that the host is gone: a further try would only meet a corpse.
+_HOST_GONE: Final = frozenset({ErrorCode.CAD_DIED, ErrorCode.CAD_HUNG, ErrorCode.DISPLAY_DIED})
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationResult:
+    """How an evaluation ended: `complete` and `invalid` have a score, `failed` has a cause and a failure code."""
+
+    state: Stage
+    score: Score | None
+    cause: Cause | None = None
+    failure_code: str | None = None
+    failure_message: str | None = None
+
+
+async def evaluate_rollout(
+    *, run_dir: RunDir, host: EvaluationHost, gold_dir: Path, task_id: str, evaluator: EvaluatorName, extension: str
+) -> EvaluationResult:
+    """Save, export, render and score on the host that the rollout was played on.
+
+    Never raises for what the host, the gold or the drawing did: that is in the result and in `status.json`.
+    """
+    status = StatusFile(run_dir.evaluation, evaluator, utc_now=host.utc_now)
+    try:
+        return await _evaluate(run_dir, host, status, gold_dir=gold_dir, task_id=task_id, extension=extension)
+    except BrokerError as error:
+        return _fail(status, code="evaluator_transport", error=error, cause=error.cause)
+    except EvaluationError as error:
+        return _fail(status, code=error.code, error=error, cause=Cause.EVALUATION_FAILED)
+
+
+async def _evaluate(
+    run_dir: RunDir, host: EvaluationHost, status: StatusFile, *, gold_dir: Path, task_id: str, extension: str
+) -> EvaluationResult:
+    evaluation = run_dir.evaluation
+    evaluator = status.status.evaluator
+    gold = await host.score_bridge.call(
+        lambda: load_entry(gold_dir, task_id, evaluator_name=evaluator.name, evaluator_version=evaluator.version)
+    )
+
+    status.enter(Stage.EXPORTING)
+    save = partial(_request_save, host)
+    drawing = await _fetch(host, status, "attempt", dest=run_dir.attempt(extension), request=save)
+    if drawing is None:
+        return _finish_invalid(status, missing_artifact_score(gold), evaluation)
+    await _fetch(host, status, "metadata", dest=evaluation.metadata, request=partial(_request_export, host))
+    metadata = _read_metadata(evaluation.metadata, evaluator)
+    if metadata.status == "invalid":
+        return _finish_invalid(status, score_drawing(candidate=metadata, render=None, gold=gold), evaluation)
+    status.enter(Stage.EXPORTED)
+
+    status.enter(Stage.RENDERING)
+    offset = await host.score_bridge.call(lambda: placement_offset(metadata, gold))
+    render = partial(_request_render, host, gold, offset)
+    await _fetch(host, status, "render", dest=evaluation.render, request=render)
+    status.enter(Stage.RENDERED)
+
+    status.enter(Stage.SCORING)
+    scored = await host.score_bridge.call(
+        lambda: score_drawing(candidate=metadata, render=evaluation.render.read_bytes(), gold=gold)
+    )
+    if scored.diff_png is not None:
+        replace_file(evaluation.diff, scored.diff_png)
+    replace_file(evaluation.score, scored.score_json)
+    status.enter(Stage.SCORED)
+    status.enter(Stage.COMPLETE)
+    return EvaluationResult(state=Stage.COMPLETE, score=scored.score)
+
+
+async def _fetch(
+    host: EvaluationHost,
+    status: StatusFile,
+    name: str,
+    *,
+    dest: Path,
+    request: Callable[[str, UploadGrant], Callable[[], ArtifactReply]],
+) -> Path | None:
+    """Have the host make and upload one file; null when the model left none. Each try has a URL of its own."""
+    stage = status.status.state
+    lost: BenchError | None = None
+    for _ in range(TRIES):
+        status.count_attempt(stage)
+        grant = host.uploads.grant(name, bytes_max=ARTIFACT_BYTES_MAX, dest=dest)
+        try:
+            reply = await host.host_bridge.call(request(f"{name}-{secrets.token_hex(8)}", grant))
+            if not reply.is_present:
+                return None
+            assert reply.sha256 is not None
+            return await host.uploads.collect(grant, sha256=reply.sha256, size_bytes=reply.size_bytes)
+        except BrokerError as error:
+            if error.code in _HOST_GONE:
+                raise
+            if error.code not in _RETRYABLE:
+                raise EvaluationError(error.message, code=f"evaluator_{name}", hint=error.hint) from error
+            lost = error
+        except EvaluationError as error:
+            if not error.is_retryable:
+                raise
+            lost = error
+    assert lost is not None
+    raise EvaluationError(
+        f"{name} did not arrive in {TRIES} tries: {lost.message}", code="evaluator_transport", hint=lost.hint
+    ) from lost
+
+
+def _request_save(host: EvaluationHost, request_id: str, grant: UploadGrant) -> Callable[[], ArtifactReply]:
+    request = SaveRequest(request_id=request_id, lease_id=host.lease_id, upload=grant)
+    return lambda: host.broker.save(request)
+
+
+def _request_export(host: EvaluationHost, request_id: str, grant: UploadGrant) -> Callable[[], ArtifactReply]:
+    request = ExportRequest(request_id=request_id, lease_id=host.lease_id, upload=grant)
+    return lambda: host.broker.export(request)
+
+
+def _request_render(
+    host: EvaluationHost, gold: GoldEntry, offset: tuple[float, float, float], request_id: str, grant: UploadGrant
+) -> Callable[[], ArtifactReply]:
+    request = RenderRequest(
+        request_id=request_id,
+        lease_id=host.lease_id,
+        upload=grant,
+        window=gold.window,
+        size_px=gold.size_px,
+        offset=offset,
+    )
+    return lambda: host.broker.render(request)
+
+
+def _read_metadata(path: Path, pinned: EvaluatorName) -> Metadata:
+    try:
+        metadata = parse_record(path.read_bytes(), Metadata, source=path.name)
+    except BenchError as error:
+        raise EvaluationError(error.message, code="metadata_schema", hint=error.hint) from error
+    made_by = (metadata.evaluator.name, metadata.evaluator.version)
+    if made_by != (pinned.name, pinned.version):
+        raise EvaluationError(
+            f"the host's evaluator is {' '.join(made_by)}, the gold was made by {pinned.name} {pinned.version}",
+            code="evaluator_version_mismatch",
+            hint="Run a host with the pinned evaluator, or pin another gold cache.",
+        )
+    return metadata
+
+
+def _finish_invalid(status: StatusFile, scored: ScoredDrawing, folder: EvaluationDir) -> EvaluationResult:
+    """A drawing that cannot be compared has a complete record of zeros, and no picture."""
+    replace_file(folder.score, scored.score_json)
+    status.enter(Stage.INVALID)
+    return EvaluationResult(state=Stage.INVALID, score=scored.score)
+
+
+def _fail(status: StatusFile, *, code: str, error: BenchError, cause: Cause) -> EvaluationResult:
+    failure = Failure(
+        stage=status.status.state,
+        code=code,
+        message=error.message,
+        is_retryable=isinstance(error, EvaluationError) and error.is_retryable,
+    )
+    status.enter(Stage.FAILED, failure=failure)
+    return EvaluationResult(state=Stage.FAILED, score=None, cause=cause, failure_code=code, failure_message=str(error))

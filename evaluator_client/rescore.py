@@ -1,0 +1,108 @@
+"""Scores a finished rollout again from its stored artifacts: no host, no network, and the first score stays as it is."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from contract.errors import EvaluationError, StateError
+from contract.evaluation_records import EvaluationStatus, EvaluatorName, ScoreDelta
+from contract.metadata import Metadata
+from contract.records import dump_pretty, parse_record, read_record, replace_file
+from contract.run_dir import EvaluationDir, RunDir
+from contract.score_records import Score
+from evaluator_client.gold import GoldEntry, load_entry
+from evaluator_client.score import ScoredDrawing, missing_artifact_score, score_drawing
+
+
+@dataclass(frozen=True, slots=True)
+class Rescored:
+    """A later scoring: where it stands, and what changed from the first."""
+
+    folder: Path
+    delta: ScoreDelta
+
+
+def rescore(run_dir: RunDir, *, gold_dir: Path, evaluator: EvaluatorName) -> Rescored:
+    """Score the archived evaluation of one rollout against a gold cache, beside the old result.
+
+    Raises `StateError` when the archive lacks a file or one does not match its checksum, `EvaluationError` when the
+    gold cannot serve. Nothing is written then.
+    """
+    evaluation = run_dir.evaluation
+    first = read_record(evaluation.score, Score)
+    _check_archive(evaluation)
+    gold = load_entry(gold_dir, first.task_id, evaluator_name=evaluator.name, evaluator_version=evaluator.version)
+    again = _score(evaluation, first, gold)
+    folder = _next_folder(evaluation)
+    folder.root.mkdir(parents=True)
+    if again.diff_png is not None:
+        replace_file(folder.diff, again.diff_png)
+    replace_file(folder.score, again.score_json)
+    delta = _delta(first, again, is_identical=again.score_json == evaluation.score.read_bytes())
+    replace_file(folder.root / "delta.json", dump_pretty(delta))
+    return Rescored(folder=folder.root, delta=delta)
+
+
+def _score(evaluation: EvaluationDir, first: Score, gold: GoldEntry) -> ScoredDrawing:
+    if first.invalid is not None and first.invalid.code == "missing_artifact":
+        return missing_artifact_score(gold)
+    metadata = parse_record(_read(evaluation.metadata), Metadata, source=str(evaluation.metadata))
+    pinned = (gold.evaluator.name, gold.evaluator.version)
+    if (metadata.evaluator.name, metadata.evaluator.version) != pinned:
+        raise EvaluationError(
+            f"{evaluation.metadata} was made by {metadata.evaluator.name} {metadata.evaluator.version}, "
+            f"the gold by {' '.join(pinned)}",
+            code="evaluator_version_mismatch",
+            hint="Name the gold cache of the evaluator version that made the archive.",
+        )
+    render = _read(evaluation.render) if metadata.status == "ok" else None
+    return score_drawing(candidate=metadata, render=render, gold=gold)
+
+
+def _check_archive(evaluation: EvaluationDir) -> None:
+    """Every file that the status lists must still be the one that was scored."""
+    status = read_record(evaluation.status, EvaluationStatus)
+    for name, digest in sorted(status.files.items()):
+        path = evaluation.root / name
+        if hashlib.sha256(_read(path)).hexdigest() != digest:
+            raise StateError(
+                f"{path} is not the file that was scored", hint="Restore the archive, or leave this rollout out."
+            )
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise StateError(
+            f"cannot read {path}: {error.strerror}", hint="Restore the archive, or leave this rollout out."
+        ) from error
+
+
+def _next_folder(evaluation: EvaluationDir) -> EvaluationDir:
+    number = 1
+    while evaluation.rescore(number).root.exists():
+        number += 1
+    return evaluation.rescore(number)
+
+
+def _delta(first: Score, again: ScoredDrawing, *, is_identical: bool) -> ScoreDelta:
+    new = again.score
+    changed = {
+        name: (first.components[name].score, component.score)
+        for name, component in new.components.items()
+        if name in first.components and first.components[name].score != component.score
+    }
+    return ScoreDelta(
+        task_id=new.task_id,
+        old_score_version=first.score_version,
+        new_score_version=new.score_version,
+        old_deterministic=first.deterministic,
+        new_deterministic=new.deterministic,
+        old_final=first.final,
+        new_final=new.final,
+        changed_components={str(name): values for name, values in changed.items()},
+        is_identical=is_identical,
+    )
