@@ -1,7 +1,7 @@
 """Requests and replies of the broker, version 1.
 
-Every call but `/v1/openapi.json` needs `Authorization: Bearer <token>`. Every changing call carries the lease and either
-a request id or a sequence number, so that a request may be repeated and its deed is not.
+Every call but `/v1/openapi.json` needs `Authorization: Bearer <token>`. Every changing call carries the lease and
+either a request id or a sequence number, so that a request may be repeated and its deed is not.
 """
 
 from __future__ import annotations

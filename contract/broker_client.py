@@ -51,8 +51,6 @@ from contract.records import Record, first_problem
 
 R = TypeVar("R", bound=Record)
 
-# A batch may wait 30 s per action; the client adds the waits it sends to this base.
-ACTIONS_BASE_S: Final = 60.0
 CAUSES: Final[dict[ErrorCode, Cause]] = {
     ErrorCode.CAD_DIED: Cause.CAD_DIED,
     ErrorCode.CAD_HUNG: Cause.CAD_HUNG,
@@ -76,6 +74,8 @@ class Patience:
 
     connect_s: float = 5.0
     read_s: float = 30.0
+    # An ActionBatch may wait 30 s per action: what the caller allows for its actions comes on top of this.
+    actions_s: float = 60.0
     tries: int = 3
     pause_s: float = 0.2
 
@@ -141,7 +141,7 @@ class BrokerClient:
     def act(self, *, lease_id: str, sequence: int, actions: Sequence[Action], wait_s: float = 0.0) -> Receipt:
         """Carry the actions out exactly once; a repeated sequence gives the stored receipt.
 
-        `wait_s` is the sum of the batch's own waits, so that a legal batch never meets the deadline.
+        `wait_s` is what the actions themselves may take, so that a legal ActionBatch never meets the deadline.
         """
         request = ActionsRequest(
             lease_id=lease_id,
@@ -149,7 +149,7 @@ class BrokerClient:
             digest=digest_of(actions),
             actions=[action_to_json(action) for action in actions],
         )
-        return self._post("/v1/actions", request, Receipt, read_s=ACTIONS_BASE_S + wait_s)
+        return self._post("/v1/actions", request, Receipt, read_s=self._patience.actions_s + wait_s)
 
     def frame(self, info: FrameInfo) -> bytes:
         """The PNG that `info` names, checked. Damaged answers are fetched again, then `frame_corrupt`."""

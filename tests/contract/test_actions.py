@@ -71,6 +71,11 @@ INVALID: list[tuple[dict[str, Any], str]] = [
     ({"type": "wait", "seconds": float("nan")}, "finite"),
     ({"type": "finish", "status": "perfect", "summary": ""}, "Input should be"),
 ]
+FIELD_NAMES = st.sampled_from(["actions", "type", "x", "y", "text", "keys"]) | st.text()
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(FIELD_NAMES, inner),
+)
 
 
 @pytest.mark.parametrize("action", VALID, ids=lambda action: action["type"])
@@ -119,8 +124,8 @@ def test_a_batch_may_use_the_budget_up() -> None:
     assert isinstance(parse_action_batch({"actions": [CLICK] * 7}, budget=7), tuple)
 
 
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["actions", "type", "x", "y", "text", "keys"]) | st.text(), inner)))  # fmt: skip
-@settings(max_examples=200, deadline=None)
+@given(ANYTHING)
+@settings(max_examples=60, deadline=None)
 def test_whatever_a_model_says_is_an_answer_or_a_reason(arguments: Any) -> None:
     """Never an exception: the pilot plays on."""
     assert isinstance(parse_action_batch({"actions": arguments}, budget=5), tuple | InvalidActions)
@@ -160,17 +165,6 @@ def test_the_tool_schema_is_strict_at_every_level() -> None:
         assert variant["additionalProperties"] is False
     allowed = {"type", "enum", "items", "properties", "required", "additionalProperties", "anyOf", "description"}
     assert set() == _keywords(schema) - allowed
-
-
-def test_the_tool_schema_never_changes_by_itself() -> None:
-    """It is the first part of every request, and a prompt cache is lost with one byte."""
-    import hashlib
-
-    import orjson
-
-    digest = hashlib.sha256(orjson.dumps(tool_schema())).hexdigest()
-
-    assert digest == hashlib.sha256(orjson.dumps(tool_schema())).hexdigest()
 
 
 def _keywords(schema: dict[str, Any]) -> set[str]:
