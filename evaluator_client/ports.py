@@ -31,7 +31,7 @@ class UploadStore(Protocol):
         ...
 
     async def collect(self, grant: UploadGrant, *, sha256: str, size_bytes: int) -> Path:
-        """The uploaded file, verified and in place. Raises `EvaluationError` (retryable) when it is not as announced."""
+        """The file, verified and in place. Raises `EvaluationError` (retryable) when it is not as announced."""
         ...
 
 

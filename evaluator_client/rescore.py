@@ -1,4 +1,4 @@
-"""Scores a finished rollout again from its stored artifacts: no host, no network, and the first score stays as it is."""
+"""Scores a finished rollout again from its stored artifacts: without a host, and the first score stays as it is."""
 
 from __future__ import annotations
 
