@@ -487,11 +487,14 @@ class FakeBroker:
 
 
 def send(handler: BaseHTTPRequestHandler, status: int, content: bytes) -> None:
-    """Answer a request with these bytes."""
-    handler.send_response(status)
-    handler.send_header("Content-Length", str(len(content)))
-    handler.end_headers()
-    handler.wfile.write(content)
+    """Answer a request with these bytes, unless whoever asked is gone."""
+    try:
+        handler.send_response(status)
+        handler.send_header("Content-Length", str(len(content)))
+        handler.end_headers()
+        handler.wfile.write(content)
+    except OSError:
+        handler.close_connection = True
 
 
 def _json(record: Record) -> bytes:
