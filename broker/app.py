@@ -210,13 +210,14 @@ class Guard:
             await self._app(scope, receive, send)
             return
         path = str(scope["path"])
-        if path != OPENAPI_PATH and not self._is_authorized(scope):
+        if self._is_authorized(scope):
+            self._service.leases.touch()
+        elif path != OPENAPI_PATH:
             body = ErrorBody(
                 code=ErrorCode.UNAUTHORIZED, message="the token is missing or wrong", hint="Send this rollout's token."
             )
             await _refuse_unread(path, body, scope, receive, send)
             return
-        self._service.leases.touch()
         try:
             content = await _read_body(scope, receive)
         except Refusal as error:

@@ -283,7 +283,7 @@ class Service:
 
     def _drawing(self) -> Path:
         drawing = self._state_dir / "drawing" / self._driver.artifact_name
-        if not drawing.is_file():
+        if drawing.is_symlink() or not drawing.is_file():
             raise Refusal(
                 ErrorCode.ARTIFACT_MISSING,
                 "there is no saved drawing",

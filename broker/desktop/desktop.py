@@ -160,7 +160,7 @@ class Desktop:
     def launch(
         self, name: str, argv: Sequence[str], *, env: Mapping[str, str], is_ready: Callable[[str], bool]
     ) -> None:
-        """Start the CAD program and return once it shows a window whose title `is_ready`.
+        """Start the CAD program and return once its window with a title that `is_ready` has the keyboard.
 
         Home and drawings are given to the desktop's user first. Raises `Refusal` (`reset_failed`).
         """
@@ -199,6 +199,7 @@ class Desktop:
                     f"{name} showed no drawing within {START_S_MAX:g} s",
                     hint="See whether this machine is overloaded; lower max_concurrency.",
                 )
+            self.catch_up()
 
     def _find_main(self, is_ready: Callable[[str], bool]) -> bool:
         for window_id in self.link.window_ids():

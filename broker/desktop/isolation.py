@@ -28,6 +28,8 @@ UIDS_MAX: Final = 1_000
 PROBE_S_MAX: Final = 5.0
 # LibreCAD maps 464 MB; a drawing that needs twice that is an accident or an attack on the siblings.
 APP_MEMORY_BYTES_MAX: Final = 1_200_000_000
+# A drawing of 64 MiB is too large already; an image exported by mistake must not fill the disk.
+FILE_BYTES_MAX: Final = 1_000_000_000
 
 INSIDE_HOME: Final = Path("/home/cad")
 INSIDE_DRAWINGS: Final = INSIDE_HOME / "drawings"
@@ -117,7 +119,7 @@ class Walls:
 
     def wrap_app(self, argv: Sequence[str], *, home: Path, drawings: Path, cookie: Path, x_socket: Path) -> list[str]:
         """The command line that starts the CAD program inside the walls."""
-        limited = ["prlimit", f"--as={APP_MEMORY_BYTES_MAX}", "--core=0", "--", *argv]
+        limited = ["prlimit", f"--as={APP_MEMORY_BYTES_MAX}", f"--fsize={FILE_BYTES_MAX}", "--core=0", "--", *argv]
         if self.report.kind is not IsolationKind.BUBBLEWRAP:
             return limited
         view = ["--bind", str(home), str(INSIDE_HOME), "--bind", str(drawings), str(INSIDE_DRAWINGS)]
@@ -147,6 +149,11 @@ def build_walls(report: IsolationReport) -> Walls:
             continue
         return Walls(report, uid=uid, _uid_lock=lock)
     raise AssertionError(f"{UIDS_MAX} desktops run at once on this machine")
+
+
+def is_desktop_user(uid: int) -> bool:
+    """True for our own user, and, when we are root, for those that we give to desktops."""
+    return uid == os.getuid() or (os.geteuid() == 0 and UID_FIRST <= uid < UID_FIRST + UIDS_MAX)
 
 
 def _setpriv_options(uid: int) -> list[str]:

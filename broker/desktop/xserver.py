@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from broker.desktop.framebuffer import Framebuffer
-from broker.desktop.isolation import Walls
+from broker.desktop.isolation import Walls, is_desktop_user
 from broker.desktop.processes import Process, read_line, spawn
 from broker.desktop.xauth import write_cookie
 from broker.refusal import Refusal
@@ -136,7 +136,7 @@ def remove_stale_sockets() -> None:
 def _is_stale(path: Path) -> bool:
     with contextlib.suppress(FileNotFoundError):
         facts = path.lstat()
-        if facts.st_uid != os.getuid() or time.time() - facts.st_mtime < STALE_AFTER_S:
+        if not is_desktop_user(facts.st_uid) or time.time() - facts.st_mtime < STALE_AFTER_S:
             return False
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.settimeout(1.0)

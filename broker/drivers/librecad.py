@@ -76,7 +76,7 @@ class LibreCadDriver:
             desktop.end_app()
             seed_home(desktop.fresh_home())
             for old in desktop.drawings.iterdir():
-                shutil.rmtree(old) if old.is_dir() else old.unlink()
+                shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
             (desktop.drawings / ARTIFACT_NAME).write_bytes(start_drawing)
             self._restarts = 0
             try:
@@ -115,7 +115,8 @@ class LibreCadDriver:
             self._outlive(desktop, lambda: self._save(desktop))
             saved = desktop.drawings / ARTIFACT_NAME
             kept = self._state_dir / "drawing" / ARTIFACT_NAME
-            if saved != kept and saved.is_file():
+            # A link could name a file that only we may read.
+            if saved != kept and saved.is_file() and not saved.is_symlink():
                 kept.parent.mkdir(mode=0o700, exist_ok=True)
                 shutil.copyfile(saved, kept)
             return kept
@@ -163,10 +164,9 @@ class LibreCadDriver:
     def _launch(self, desktop: Desktop) -> Settled:
         drawing = desktop.drawings_inside / ARTIFACT_NAME
         desktop.launch("librecad", ["librecad", str(drawing)], env=APP_ENV, is_ready=_shows_our_drawing)
-        desktop.settle()
         # The first letter after the start would be lost: the command line has no focus until it is given to it.
-        desktop.perform(Keypress(keys=["ctrl", "m"]))
-        return desktop.settle()
+        settled = desktop.perform(Keypress(keys=["ctrl", "m"]))
+        return settled if settled.is_quiet else desktop.settle()
 
     def _outlive(self, desktop: Desktop, deed: Callable[[], Settled]) -> Settled:
         """Do it; when the model has quit the program by it, show the program again."""

@@ -1,0 +1,54 @@
+"""What preflight learns about this machine without starting a desktop."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from broker.desktop.isolation import IsolationKind, available
+from broker.desktop.requirements import PROGRAMS, missing_programs
+
+SETUP = Path(__file__).resolve().parents[2] / "scripts" / "setup-desktop"
+
+
+def test_what_is_missing_is_named_with_its_package(tmp_path: Path) -> None:
+    """The operator reads which apt package to install."""
+    missing = missing_programs(path=str(tmp_path))
+
+    assert len(PROGRAMS) == len(missing)
+    assert "Xvfb (Debian package xvfb)" in missing
+
+
+def test_the_isolation_says_why() -> None:
+    """Without walls the reason is what preflight shows; it is one line always."""
+    report = available()
+
+    assert report.kind in IsolationKind
+    assert report.reason
+    assert "\n" not in report.reason
+
+
+@pytest.mark.desktop
+def test_setup_does_nothing_where_all_is_installed() -> None:
+    """`make demo` calls it every time; it must not need the network or root then."""
+    done = subprocess.run([str(SETUP)], capture_output=True, text=True, check=False)
+
+    assert (0, "", "") == (done.returncode, done.stdout, done.stderr)
+
+
+def test_setup_says_one_line_where_apt_is_missing(tmp_path: Path) -> None:
+    """Another distribution: exit code 3 and the names of what is needed."""
+    (tmp_path / "bash").symlink_to("/bin/bash")
+    done = subprocess.run(
+        ["/bin/bash", str(SETUP)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PATH": str(tmp_path)},
+    )
+
+    assert done.returncode == 3
+    assert [1, True] == [len(done.stderr.splitlines()), "librecad" in done.stderr]
