@@ -1,0 +1,116 @@
+"""`geometry`: is the ink where it should be? Recall, precision and duplicates of sampled curves (section 6.5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from evaluator_client.canonical import Primitives
+from evaluator_client.samples import TANGENT_COS, Samples, sample
+from evaluator_client.tolerances import Array, Tolerances
+
+_NEAREST: Final = 8
+# Copies of one piece that are looked for; more would not be seen one by one.
+_COPIES: Final = 32
+_CHUNK: Final = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """`excess` is the length of duplicates beyond the gold's, in drawing units."""
+
+    score: float
+    precision: float
+    recall: float
+    excess: float
+
+
+class Ink:
+    """One drawing's samples, their index, and how much of them lies twice."""
+
+    def __init__(self, primitives: Primitives, tolerances: Tolerances) -> None:
+        from scipy.spatial import cKDTree
+
+        self.tolerances = tolerances
+        self.samples = sample(primitives, tolerances.h)
+        self.tree: Any = cKDTree(self.samples.position) if len(self.samples.weight) else None
+        self.duplicates = primitives.dup_exact + _near_duplicates(self.samples, self.tree, tolerances)
+
+
+def compare_geometry(gold: Ink, candidate: Ink, offset: Array) -> Geometry:
+    """Compare the gold with the candidate moved by `offset`."""
+    excess = max(0.0, candidate.duplicates - gold.duplicates)
+    gold_total, candidate_total = gold.samples.total, candidate.samples.total
+    if not gold_total or not candidate_total:
+        return Geometry(0.0, 0.0, 0.0, excess)
+    # The index of the candidate stands still, so the gold moves the other way.
+    recall = _covered(gold.samples.moved(-offset), candidate) / gold_total
+    precision = _covered(candidate.samples.moved(offset), gold) / (candidate_total + excess)
+    score = 2 * precision * recall / (precision + recall) if precision + recall > 0 else 0.0
+    return Geometry(score, precision, recall, excess)
+
+
+def _covered(samples: Samples, other: Ink) -> float:
+    """Weight of the samples times the best credit that any of the nearest samples of `other` gives them."""
+    tolerances, total = other.tolerances, 0.0
+    count = len(other.samples.weight)
+    k = min(_NEAREST, count)
+    for begin in range(0, len(samples.weight), _CHUNK):
+        part = slice(begin, begin + _CHUNK)
+        position, tangent = samples.position[part], samples.tangent[part]
+        near = other.tree.query(position, k=k, distance_upper_bound=tolerances.tau1 + tolerances.h)[1]
+        near = near.reshape(len(position), k)
+        is_there = near < count
+        near = np.where(is_there, near, 0)
+        their_tangent = other.samples.tangent[near]
+        apart = position[:, None] - other.samples.position[near]
+        along = np.einsum("ijk,ijk->ij", apart, their_tangent)
+        aside = np.linalg.norm(apart - along[..., None] * their_tangent, axis=2)
+        distance = np.hypot(aside, np.maximum(0.0, np.abs(along) - 0.75 * tolerances.h))
+        is_parallel = np.abs(np.einsum("ik,ijk->ij", tangent, their_tangent)) >= TANGENT_COS
+        credit = np.where(is_there & is_parallel, tolerances.credit(distance), 0.0).max(axis=1)
+        total += float(np.dot(samples.weight[part], credit))
+    return total
+
+
+def _near_duplicates(samples: Samples, tree: Any, tolerances: Tolerances) -> float:
+    """Length that lies alongside other primitives of the same drawing: weight * m / (m + 1) with m of them."""
+    total, count = 0.0, len(samples.weight)
+    if count < 2:
+        return 0.0
+    half = samples.weight / 2
+    reach = float(np.hypot(2 * tolerances.tau0, half.max() + tolerances.epsilon))
+    k = min(_COPIES, count)
+    for begin in range(0, count, _CHUNK):
+        part = slice(begin, begin + _CHUNK)
+        position = samples.position[part]
+        near = tree.query(position, k=k, distance_upper_bound=reach)[1].reshape(len(position), k)
+        is_there = near < count
+        near = np.where(is_there, near, 0)
+        owner = samples.owner[near]
+        is_other = is_there & (owner != samples.owner[part][:, None])
+        if not is_other.any():
+            continue
+        rows = np.flatnonzero(is_other.any(axis=1))
+        near, is_other, owner = near[rows], is_other[rows], owner[rows]
+        their_tangent = samples.tangent[near]
+        apart = position[rows][:, None] - samples.position[near]
+        along = np.einsum("ijk,ijk->ij", apart, their_tangent)
+        aside = np.linalg.norm(apart - along[..., None] * their_tangent, axis=2)
+        parallel = np.abs(np.einsum("ik,ijk->ij", samples.tangent[part][rows], their_tangent)) >= TANGENT_COS
+        # Alongside means that the foot falls on the other's piece: what only continues a line does not copy it.
+        is_alongside = np.abs(along) <= half[near] + tolerances.epsilon
+        is_copy = is_other & parallel & is_alongside & (aside <= 2 * tolerances.tau0)
+        copies = _distinct(np.where(is_copy, owner, -1))
+        total += float(np.dot(samples.weight[part][rows], copies / (copies + 1)))
+    return total
+
+
+def _distinct(owners: Array) -> Array:
+    """How many different owners each row has; -1 is none."""
+    ordered = np.sort(owners, axis=1)
+    is_first = np.concatenate([np.ones((len(ordered), 1), dtype=bool), np.diff(ordered, axis=1) != 0], axis=1)
+    distinct: Array = (is_first & (ordered >= 0)).sum(axis=1).astype(np.float64)
+    return distinct

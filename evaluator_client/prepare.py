@@ -1,0 +1,93 @@
+"""Gets two drawings ready to be compared: tolerances from the gold, canonical primitives and objects of both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from contract.gold import GoldTolerances
+from contract.metadata import Entity
+from evaluator_client.areas import area_of
+from evaluator_client.canonical import Ints, Primitives, canonicalise
+from evaluator_client.facts import Facts, Looks, Strokes, reference_box, strokes_of
+from evaluator_client.matching import Objects
+from evaluator_client.tolerances import Array, Tolerances, tolerances_for
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One drawing as the components see it. `box` is its reference box."""
+
+    facts: Facts
+    ink: Primitives
+    objects: Objects
+    text_look: Ints
+    dimension_look: Ints
+    degenerate_count: int
+    box: tuple[Array, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A drawing's facts as strokes under the gold's tolerances."""
+
+    facts: Facts
+    strokes: Strokes
+    box: tuple[Array, Array]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is left to compare once degenerate curves and areas are gone."""
+        strokes, facts = self.strokes, self.facts
+        has_curves = len(strokes.segments) or len(strokes.arcs) or strokes.polylines
+        has_areas = any(entity.geom.area > 0 for entity in facts.areas)
+        return not (has_curves or has_areas or facts.points or facts.texts or facts.dimensions or facts.bodies)
+
+
+def base_tolerances(gold: Facts, shares: GoldTolerances | None) -> Tolerances:
+    """Tolerances from the gold's reference box; the sampling step is still that of a short gold."""
+    low, high = reference_box(gold)
+    # A gold that is one point has no size: any positive one serves.
+    return tolerances_for(float(np.linalg.norm(high - low)) or 1.0, shares)
+
+
+def measured(facts: Facts, tolerances: Tolerances) -> Measured:
+    """Split a drawing's curves."""
+    strokes = strokes_of(
+        facts.curves, tau0=tolerances.tau0, diagonal=tolerances.diagonal, degenerate=tolerances.degenerate
+    )
+    return Measured(facts, strokes, reference_box(facts))
+
+
+def side_of(drawing: Measured, looks: Looks, tolerances: Tolerances) -> Side:
+    """Canonicalise over everything and within groups of equal look."""
+    facts, strokes = drawing.facts, drawing.strokes
+    curve_look = np.array([looks.code(entity) for entity in facts.curves], dtype=np.int64)
+    grouped = canonicalise(strokes, curve_look, tolerances)
+    areas = [entity for entity in facts.areas if entity.geom.area > 0]
+    codes = [*grouped.group.tolist(), *(looks.code(entity) for entity in [*areas, *facts.points])]
+    sources = [[facts.curves[i].id for i in which] for which in grouped.sources]
+    objects = Objects(
+        primitives=grouped,
+        areas=[area_of(entity) for entity in areas],
+        points=np.array([entity.geom.position for entity in facts.points], dtype=np.float64).reshape(-1, 3),
+        look=looks.table[np.array(codes, dtype=np.int64)],
+        sources=[*sources, *([entity.id] for entity in [*areas, *facts.points])],
+    )
+    flat_areas = len(facts.areas) - len(areas)
+    return Side(
+        facts=facts,
+        ink=canonicalise(strokes, None, tolerances),
+        objects=objects,
+        text_look=_look_rows(facts.texts, looks),
+        dimension_look=_look_rows(facts.dimensions, looks),
+        degenerate_count=strokes.degenerate_count + flat_areas,
+        box=drawing.box,
+    )
+
+
+def _look_rows(entities: Sequence[Entity], looks: Looks) -> Ints:
+    rows: Ints = looks.table[np.array([looks.code(entity) for entity in entities], dtype=np.int64)]
+    return rows.reshape(-1, 3)

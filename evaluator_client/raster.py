@@ -1,0 +1,38 @@
+"""`raster`: does it look the same? Ink compared by distance, never by counting equal pixels (section 6.10)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from evaluator_client.renders import Mask
+from evaluator_client.tolerances import Array
+
+_FULL_PX: Final = 1.0
+_NONE_SHARE: Final = 0.008
+
+
+@dataclass(frozen=True, slots=True)
+class Raster:
+    """F1 of how well each side's ink is covered by the other's."""
+
+    score: float
+    precision: float
+    recall: float
+
+
+def compare_ink(gold: Mask, candidate: Mask, *, to_gold: Array, to_candidate: Array) -> Raster:
+    """`to_gold` and `to_candidate` are each pixel's distances to that side's ink."""
+    none_px = _NONE_SHARE * float(np.hypot(*gold.shape))
+    recall = _covered(gold, to_candidate, none_px)
+    precision = _covered(candidate, to_gold, none_px)
+    total = recall + precision
+    return Raster(2 * recall * precision / total if total else 0.0, precision, recall)
+
+
+def _covered(ink: Mask, distance: Array, none_px: float) -> float:
+    if not ink.any():
+        return 0.0
+    return float(np.clip((none_px - distance[ink]) / (none_px - _FULL_PX), 0.0, 1.0).mean())
