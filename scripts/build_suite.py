@@ -51,8 +51,10 @@ def differences(built: dict[Path, bytes]) -> list[str]:
 
 
 def leftovers(built: dict[Path, bytes]) -> list[Path]:
-    """Files in the built folders that are not built any more."""
-    folders = [ROOT / SUITE_DIR, ROOT / GOLD_DIR]
+    """Files in the built folders that are not built any more. The gold of other evaluator versions is left alone."""
+    gold = ROOT / GOLD_DIR
+    gold_folders = {gold / path.relative_to(gold).parts[0] for path in built if path.is_relative_to(gold)}
+    folders = [ROOT / SUITE_DIR, *sorted(gold_folders)]
     there = (path for folder in folders if folder.is_dir() for path in folder.rglob("*") if path.is_file())
     return sorted(path for path in there if path not in built)
 

@@ -1,4 +1,4 @@
-"""The files of the suite as bytes: prompts, start drawings, references, oracle scripts, gold drawings."""
+"""The files of the suite as bytes: prompts, start drawings, references, oracle scripts, gold."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from contract.actions import InvalidActions, parse_action_batch
 from contract.config import OracleScript, Task, TaskSuite
 from contract.records import dump_pretty
 from scripts.suite.catalog import SUITE, TASKS
+from scripts.suite.gold import gold_cache_files
 from scripts.suite.model import TaskDefinition
 from scripts.suite.picture import reference_picture
 from scripts.suite.seed import start_drawing, to_bytes
@@ -26,7 +27,7 @@ ACTION_BUDGET = 5000
 
 
 def suite_files() -> dict[PurePosixPath, bytes]:
-    """All files of the suite and all gold drawings, by path from the root of the repository."""
+    """All files of the suite, all gold drawings and the gold cache, by path from the root of the repository."""
     names = [task.task_id for task in TASKS]
     suite = TaskSuite.model_validate(
         {"schema": "autocad-bench.suite/1", "suite": SUITE, "host_notes": HOST_NOTES, "tasks": names}
@@ -34,7 +35,12 @@ def suite_files() -> dict[PurePosixPath, bytes]:
     files = {SUITE_DIR / "suite.json": dump_pretty(suite)}
     for task in TASKS:
         files |= _task_files(task)
-    return files
+    cache = gold_cache_files(
+        golds={name: files[GOLD_SOURCES_DIR / f"{name}.dxf"] for name in names},
+        starts={name: files[SUITE_DIR / name / "start.dxf"] for name in names},
+        references={name: files[SUITE_DIR / name / "reference.png"] for name in names},
+    )
+    return files | {GOLD_DIR / path: content for path, content in cache.items()}
 
 
 def _task_files(task: TaskDefinition) -> dict[PurePosixPath, bytes]:
