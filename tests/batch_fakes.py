@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import anyio
+import anyio.lowlevel
+import trio
 from pydantic import SecretStr
 from rich.console import Console
 from trio.testing import MockClock
@@ -62,8 +64,15 @@ PROVIDER_KEY = "canary-provider-key-77aa"
 Step = Callable[[str, str], Awaitable[None]]
 
 
-def in_virtual_time(work: Callable[[], Awaitable[T]]) -> T:
-    """Run `work` under a clock that jumps to the next deadline as soon as nothing else can happen."""
+def in_virtual_time(work: Callable[[], Awaitable[T]], *, seed: int | None = None) -> T:
+    """Run `work` under a clock that jumps to the next deadline as soon as nothing else can happen.
+
+    With a seed, tasks that are ready at the same time run in the same order each time.
+    """
+    if seed is not None:
+        # What pytest-trio does for the same end; trio has no public name for it.
+        trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[attr-defined]
+        trio._core._run._r.seed(seed)  # type: ignore[attr-defined]
     return anyio.run(work, backend="trio", backend_options={"clock": MockClock(autojump_threshold=0)})  # type: ignore[arg-type]
 
 
@@ -130,7 +139,8 @@ class FakeWorld:
         await self.trouble(name, rollout_id)
 
     def host_of(self, rollout_id: str) -> FakeMachineHost:
-        return next(host for host in self.alive.values() if host.rollout_id == rollout_id)
+        # The newest: an earlier one that could not be ended may still be there.
+        return [host for host in self.alive.values() if host.rollout_id == rollout_id][-1]
 
     def equipment(self) -> Equipment:
         return Equipment(
@@ -518,7 +528,3 @@ def assert_nothing_is_left(world: FakeWorld, batch_dir: BatchDir) -> None:
 
 def phases(batch_dir: BatchDir) -> Sequence[Phase]:
     return [row.phase for row in read_state(batch_dir).rollouts]
-
-
-def each(items: Iterator[T]) -> list[T]:
-    return list(items)
