@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Final
 
 from contract.config import root_of
-from contract.errors import EvaluationError, StateError
-from contract.gold import Manifest
-from contract.records import read_record
-from evaluator_client.gold import load_entry
+from contract.errors import EvaluationError
+from evaluator_client.gold import read_manifest, verify_cache
 
 GOLD_SCHEMA: Final = "autocad-bench.gold-verify/1"
 
@@ -18,31 +17,22 @@ GOLD_SCHEMA: Final = "autocad-bench.gold-verify/1"
 def run_verify(gold_cache: Path | None, *, stream: IO[str]) -> int:
     """Verify the cache, by default `configs/gold` of the repository around the working folder. Returns 0 or 1."""
     cache = gold_cache if gold_cache is not None else root_of(Path.cwd() / "any") / "configs" / "gold"
-    entries, problems = verify(cache)
+    issues = verify_cache(cache)
     document = {
         "schema": GOLD_SCHEMA,
-        "ok": not problems,
+        "ok": not issues,
         "gold_cache": str(cache),
-        "entries": entries,
-        "problems": problems,
+        "entries": _entries(cache),
+        "issues": [asdict(issue) for issue in issues],
     }
     stream.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
     stream.flush()
-    return 1 if problems else 0
+    return 1 if issues else 0
 
 
-def verify(cache: Path) -> tuple[list[str], list[dict[str, Any]]]:
-    """The names of all entries, and a problem for each that is not whole. Raises nothing for what is in the cache."""
+def _entries(cache: Path) -> list[str]:
     try:
-        manifest = read_record(cache / "manifest.json", Manifest)
-    except StateError as error:
-        code = "cache_schema" if (cache / "manifest.json").is_file() else "cache_missing"
-        return [], [{"task_id": None, "code": code, "message": error.message, "hint": error.hint}]
-    pinned = manifest.evaluator
-    problems = []
-    for task_id in sorted(manifest.entries):
-        try:
-            load_entry(cache, task_id, evaluator_name=pinned.name, evaluator_version=pinned.version)
-        except EvaluationError as error:
-            problems.append({"task_id": task_id, "code": error.code, "message": error.message, "hint": error.hint})
-    return sorted(manifest.entries), problems
+        return sorted(read_manifest(cache).entries)
+    except EvaluationError:
+        # `verify_cache` has said why.
+        return []

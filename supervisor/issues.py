@@ -61,6 +61,7 @@ PREFLIGHT_CODES: Final = frozenset(
         "cache_missing",
         "cache_checksum",
         "cache_schema",
+        "gold_mismatch",
         "evaluator_version_mismatch",
         # Where the output goes
         "output_exists",

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from contract.errors import EvaluationError
+from contract.gold import ManifestEntry
 from supervisor.checks.subject import Subject
 from supervisor.issues import PREFLIGHT_CODES, Finding, Issue
-
-_HINTS = {
-    "cache_missing": "Build the gold of this task, or name the cache that has it in `evaluator.gold_cache`.",
-    "cache_checksum": "Restore the gold cache from its repository; a cache is never edited.",
-    "cache_schema": "Build the gold again with an evaluator that writes the schema that this task needs.",
-    "evaluator_version_mismatch": "Pin the evaluator that made this gold, or name a cache that the pinned one made.",
-}
 
 
 def evaluator(subject: Subject) -> Finding:
@@ -29,27 +25,42 @@ def evaluator(subject: Subject) -> Finding:
 
 
 def gold_cache(subject: Subject) -> Finding:
-    """Every enabled task has a gold entry whose files all have the pinned size and digest."""
-    from evaluator_client.gold import load_entry
+    """Every enabled task has a gold entry that is whole, made by the pinned evaluator, and about this very task."""
+    from evaluator_client.gold import load_entry, read_manifest
 
     pinned = subject.config.evaluator
     gold_dir = subject.root / pinned.gold_cache
-    faults: dict[str, tuple[EvaluationError, list[str]]] = {}
+    faults: dict[Issue, list[str]] = {}
     names = list(dict.fromkeys(entry.task for _, entry in subject.enabled()))
     for name in names:
         try:
             load_entry(gold_dir, name, evaluator_name=pinned.name, evaluator_version=pinned.version)
+            issue = _task_issue(subject, name, read_manifest(gold_dir).entries[name])
         except EvaluationError as error:
+            code = error.code if error.code in PREFLIGHT_CODES else "cache_schema"
+            issue = Issue(code, error.message, error.hint, "evaluator.gold_cache")
+        if issue is not None:
             # A fault of the manifest is the same for every task, and said once.
-            faults.setdefault(error.message, (error, []))[1].append(name)
+            faults.setdefault(issue, []).append(name)
     issues = []
-    for fault, tasks in faults.values():
+    for issue, tasks in faults.items():
         users = [entry.rollout_id for task in tasks for _, entry in subject.users_of(task)]
-        issues.append(_issue_of(fault, rollout_id=users[0] if len(users) == 1 else None))
+        issues.append(replace(issue, rollout_id=users[0] if len(users) == 1 else None))
     return Finding(f"{len(names)} gold entries wanted of {gold_dir}", tuple(issues))
 
 
-def _issue_of(error: EvaluationError, *, rollout_id: str | None) -> Issue:
-    code = error.code if error.code in PREFLIGHT_CODES else "cache_schema"
-    hint = error.hint or _HINTS.get(code, "Restore the gold cache.")
-    return Issue(code, error.message, hint, "evaluator.gold_cache", rollout_id)
+def _task_issue(subject: Subject, name: str, gold: ManifestEntry) -> Issue | None:
+    """The gold must be about what the model is shown, compared in the way that the task says."""
+    loaded = subject.tasks.playable(name)
+    if loaded is None or loaded.task is None:
+        return None
+    task = loaded.task
+    if (task.profile, task.placement) != (gold.profile, gold.placement):
+        told = f"{task.profile}/{task.placement}, its gold {gold.profile}/{gold.placement}"
+        message = f"task {name!r} is compared as {told}"
+    elif task.reference_sha256 != gold.files["reference.png"].sha256:
+        message = f"task {name!r} shows another reference picture than its gold was made with"
+    else:
+        return None
+    hint = "Build the gold of this task again, or name the cache that belongs to this suite."
+    return Issue("gold_mismatch", message, hint, "evaluator.gold_cache")

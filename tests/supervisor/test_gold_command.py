@@ -22,15 +22,15 @@ def test_every_damaged_entry_is_named(plan_world: Any) -> None:
 
     ran = plan_world.bench("gold", "verify", "--gold-cache", str(plan_world.root / "gold"))
 
-    problems = json.loads(ran.stdout)["problems"]
+    issues = json.loads(ran.stdout)["issues"]
     expected = [("box", "cache_checksum"), ("line", "cache_missing")]
-    assert expected == [(problem["task_id"], problem["code"]) for problem in problems]
+    assert expected == [(issue["task_id"], issue["code"]) for issue in issues]
     assert 1 == ran.exit_code
 
 
-def test_no_cache_at_all_is_one_problem(plan_world: Any) -> None:
+def test_no_cache_at_all_is_one_issue(plan_world: Any) -> None:
     """A wrong path is said as such."""
     ran = plan_world.bench("gold", "verify", "--gold-cache", str(plan_world.root / "no"))
 
-    (problem,) = json.loads(ran.stdout)["problems"]
-    assert ("cache_missing", 1) == (problem["code"], ran.exit_code)
+    (issue,) = json.loads(ran.stdout)["issues"]
+    assert ("cache_missing", 1) == (issue["code"], ran.exit_code)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -106,9 +108,13 @@ def _edit_task(**fields: Any) -> Callable[[Any], None]:
     return change
 
 
-def _second_suite(world: Any) -> None:
-    import shutil
+def _other_reference(world: Any) -> None:
+    content = b"another picture"
+    (world.task_dir("line") / "reference.png").write_bytes(content)
+    _edit_task(reference_sha256=hashlib.sha256(content).hexdigest())(world)
 
+
+def _second_suite(world: Any) -> None:
     shutil.copytree(world.root / "suites" / "tiny-suite", world.root / "suites" / "other")
     world.config.pop("task_suite")
 
@@ -186,6 +192,9 @@ MISTAKES: list[tuple[str, str | None, int, Callable[[Any], None]]] = [
     ("cache_missing", "evaluator.gold_cache", 3, _at("evaluator", "gold_cache", value="no-gold")),
     ("cache_missing", "evaluator.gold_cache", 3, _spoil("gold/ezdxf-1.0.0/line/render.png", None)),
     ("cache_checksum", "evaluator.gold_cache", 3, _spoil("gold/ezdxf-1.0.0/line/render.png", b"rendez")),
+    ("cache_schema", "evaluator.gold_cache", 3, _spoil("gold/manifest.json", b"{}")),
+    ("gold_mismatch", "evaluator.gold_cache", 3, _edit_task(placement="translation")),
+    ("gold_mismatch", "evaluator.gold_cache", 3, _other_reference),
     ("evaluator_version_mismatch", "evaluator.version", 3, _machine(evaluator_version="2.0.0")),
     ("evaluator_version_mismatch", None, 3, _at("evaluator", "version", value="1.0.1")),
     ("program_missing", "host.driver", 3, _machine(missing=(MissingProgram("Xvfb", "xvfb"),))),
@@ -244,7 +253,6 @@ def test_every_listed_code_is_tried() -> None:
         "run_folder_in_use",
         "config_changed",
         "check_failed",
-        "cache_schema",
     }
 
     tried = {row[0] for row in MISTAKES}
