@@ -288,11 +288,16 @@ class Desktop:
     # -- eyes -------------------------------------------------------------------------------------------------------
 
     def catch_up(self) -> None:
-        """Return once the window manager and the CAD program have handled all input so far."""
-        self.link.pass_window_manager()
-        if self._main_window:
-            self._ping()
-            self._ping()
+        """Return once the window manager and the CAD program have handled all input so far, and what came of it.
+
+        Input goes through the window manager to the program; a dialog that the program opens goes back through the
+        window manager, which gives it the keyboard, and the program learns of that: hence two rounds.
+        """
+        for _ in range(2):
+            self.link.pass_window_manager()
+            if self._main_window:
+                self._ping()
+                self._ping()
 
     def settle(self, quiet_s_max: float = FINAL_S_MAX) -> Settled:
         """Wait until nothing changes on the screen any more, for at most about `quiet_s_max` after the barriers."""
