@@ -49,7 +49,7 @@ def _score(evaluation: EvaluationDir, first: Score, gold: GoldEntry) -> ScoredDr
     if first.invalid is not None and first.invalid.code == "missing_artifact":
         return missing_artifact_score(gold)
     metadata = parse_record(_read(evaluation.metadata), Metadata, source=str(evaluation.metadata))
-    pinned = (gold.evaluator.name, gold.evaluator.version)
+    pinned = (gold.metadata.evaluator.name, gold.metadata.evaluator.version)
     if (metadata.evaluator.name, metadata.evaluator.version) != pinned:
         raise EvaluationError(
             f"{evaluation.metadata} was made by {metadata.evaluator.name} {metadata.evaluator.version}, "
