@@ -174,7 +174,7 @@ def test_an_answer_that_trickles_meets_the_deadline() -> None:
         handler.send_response(200)
         handler.send_header("Content-Length", "1000")
         handler.end_headers()
-        for _ in range(20):
+        for _ in range(100):
             handler.wfile.write(b" ")
             time.sleep(0.1)
 
@@ -185,7 +185,7 @@ def test_an_answer_that_trickles_meets_the_deadline() -> None:
     ):
         client.health(read_s=0.3)
 
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < 4
 
 
 def test_a_damaged_frame_is_fetched_again() -> None:
@@ -345,7 +345,7 @@ def test_close_ends_a_call_that_another_thread_waits_in() -> None:
         thread.start()
         time.sleep(0.2)
         client.close()
-        thread.join(1)
+        thread.join(2)
 
     assert not thread.is_alive()
     assert [ErrorCode.UNREACHABLE] == [error.code for error in errors]

@@ -111,7 +111,7 @@ def test_a_rollout_is_played_over_real_threads_and_sockets(tmp_path: Path) -> No
 
 def test_many_rollouts_share_a_process_and_its_threads(tmp_path: Path) -> None:
     """Each leaves what it would have left alone."""
-    hosts = [FakeHost(host_id=f"h-{n}") for n in range(8)]
+    hosts = [FakeHost(host_id=f"h-{n}") for n in range(4)]
 
     async def play(urls: list[str]) -> None:
         threads = Threads(broker=anyio.CapacityLimiter(3), disk=anyio.CapacityLimiter(2))
@@ -142,7 +142,7 @@ def test_many_rollouts_share_a_process_and_its_threads(tmp_path: Path) -> None:
 
     assert hosts[0].performed == hosts[2].performed != hosts[1].performed
     assert {EndedBy.FINISHED} == {
-        read_record(RunDir(tmp_path / "rollouts" / f"r-{number}").run_state, RunState).ended_by for number in range(8)
+        read_record(RunDir(tmp_path / "rollouts" / f"r-{number}").run_state, RunState).ended_by for number in range(4)
     }
 
 
@@ -151,7 +151,7 @@ def test_a_cancelled_rollout_does_not_wait_for_a_host_that_hangs(tmp_path: Path)
 
     def hang(handler: BaseHTTPRequestHandler) -> bool:
         if handler.path == "/v1/actions":
-            time.sleep(2)
+            time.sleep(20)
         return False
 
     host = FakeHost()
@@ -167,7 +167,7 @@ def test_a_cancelled_rollout_does_not_wait_for_a_host_that_hangs(tmp_path: Path)
         anyio.run(play, broker.base_url)
         took_s = time.monotonic() - began
 
-    assert took_s < 1.5
+    assert took_s < 5
     state = read_record(RunDir(tmp_path / "rollouts" / "rollout-a").run_state, RunState)
     assert EndedBy.INTERRUPTED == state.ended_by
 

@@ -148,7 +148,7 @@ def test_the_end_of_stdin_is_its_end(tmp_path: Path, host: FakeHost) -> None:
         pilot.stdin.close()
         pilot.wait(5)
 
-    assert time.monotonic() - began < 0.5
+    assert time.monotonic() - began < 1
 
 
 @pytest.mark.slow
@@ -173,7 +173,7 @@ def test_the_death_of_its_parent_is_its_end(tmp_path: Path, host: FakeHost) -> N
         time.sleep(1)
         parent.kill()
         parent.wait(5)
-        deadline = time.monotonic() + 1
+        deadline = time.monotonic() + 2
         while _is_alive(pid) and time.monotonic() < deadline:
             time.sleep(0.01)
         os.close(write_end)
