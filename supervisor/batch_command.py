@@ -91,7 +91,8 @@ def _print_plan(preflight: Preflight, *, is_execute: bool) -> int:
         said = "nothing was launched" if is_execute else "with --execute nothing would be launched"
         print(f"{counted(len(preflight.issues))} found; {said}", file=sys.stderr)
     else:
-        print("the plan has no issue; add --output-dir and --execute to play it", file=sys.stderr)
+        how = "--execute" if preflight.subject.options.resumes is not None else "--output-dir and --execute"
+        print(f"the plan has no issue; add {how} to play it", file=sys.stderr)
     return preflight.exit_code
 
 

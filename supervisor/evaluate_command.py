@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from contract.config import BatchConfig
-from contract.errors import BenchError, ConfigError
+from contract.errors import BenchError, ConfigError, StateError
 from contract.evaluation_records import EvaluatorName, ScoreDelta
 from contract.records import read_record
 from contract.run_dir import BatchDir
@@ -34,11 +34,15 @@ def run_evaluate(
 ) -> int:
     """Score one rollout of the batch in `folder` again, or all that were enabled.
 
-    Returns 1 when one of them could not be scored. Raises `ConfigError` for an unknown rollout and `StateError` for a
-    folder that holds no batch.
+    Returns 1 when one of them could not be scored. Raises `ConfigError` for an unknown rollout or a folder that holds
+    no batch.
     """
     batch_dir = BatchDir(folder)
-    config = read_record(batch_dir.config, BatchConfig)
+    try:
+        config = read_record(batch_dir.config, BatchConfig)
+    except StateError as error:
+        hint = "Name the output folder of a batch."
+        raise ConfigError(error.message, hint=hint, code="run_folder_invalid") from error
     ids = [entry.rollout_id for entry in config.rollouts if entry.enabled]
     if rollout_id is not None and rollout_id not in ids:
         hint = f"Name one of {few(ids)}.{did_you_mean(rollout_id, ids)}"
@@ -58,6 +62,8 @@ def run_evaluate(
 
 
 def _score_again(batch_dir: BatchDir, rollout_id: str, *, gold_dir: Path, evaluator: EvaluatorName) -> Row:
+    if not batch_dir.rollout(rollout_id).evaluation.score.is_file():
+        return Row(rollout_id, None, None, "it was never scored, so there is nothing to score again")
     try:
         again = rescore(batch_dir.rollout(rollout_id), gold_dir=gold_dir, evaluator=evaluator)
     # One rollout without artifacts must not keep the others from being scored.
