@@ -500,3 +500,12 @@ def test_a_plan_writes_nothing_and_reads_no_other_environment(
     assert before == plan_world.snapshot()
     assert environment == dict(os.environ)
     assert ["repository"] == sorted(path.name for path in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["local-demo.json", "benchmark.example.json"])
+def test_shipped_configs_pass_every_check(plan_world: Any, name: str) -> None:
+    """The demo and the example are played from an empty clone without a key."""
+    ran = plan_world.batch("--config", str(Path(__file__).parents[2] / "configs" / name))
+
+    assert [] == ran.plan["issues"]
+    assert 0 == ran.exit_code
