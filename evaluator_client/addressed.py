@@ -41,7 +41,5 @@ def _written(
     texts: Sequence[TextEntity], dimensions: Sequence[DimensionEntity]
 ) -> list[tuple[str, tuple[float, float, float]]]:
     found = [(entity.geom.text, entity.geom.center) for entity in texts]
-    for entity in dimensions:
-        if entity.geom.text_override:
-            found.append((entity.geom.text_override, entity.geom.text_center or (0.0, 0.0, 0.0)))
-    return found
+    own = [entity.geom for entity in dimensions if entity.geom.text_override]
+    return found + [(geom.text_override, geom.text_center or (0.0, 0.0, 0.0)) for geom in own]

@@ -13,7 +13,7 @@ import numpy as np
 
 from contract.metadata import DimensionEntity, TextEntity
 from evaluator_client.assignment import assign
-from evaluator_client.canonical import Ints
+from evaluator_client.strokes import Ints
 from evaluator_client.tolerances import Array
 
 _NUMBER: Final = re.compile(r"[⌀R±]?\s*([+-]?(?:\d+(?:[.,]\d*)?|[.,]\d+))\s*°?")
@@ -167,5 +167,3 @@ def levenshtein(a: str, b: str) -> int:
         up = fall | (~((match | down) | rise) & mask)
         down = down_next
     return distance
-
-

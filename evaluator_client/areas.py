@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from contract.metadata import FillEntity, HatchEntity
-from evaluator_client.facts import TURN, bulged_pieces
+from evaluator_client.strokes import TURN, bulged_pieces
 from evaluator_client.tolerances import Array
 
 _ARC_STEP_RAD: Final = math.radians(4.0)
@@ -57,7 +57,7 @@ def area_of(entity: FillEntity | HatchEntity) -> Area:
 
 def _flat_loop(vertices: Sequence[tuple[float, float, float]], bulges: Sequence[float]) -> Array:
     points: list[tuple[float, float, float]] = []
-    for i, piece in enumerate(bulged_pieces(vertices, bulges, is_closed=True, flat=0.0)):
+    for i, piece in enumerate(bulged_pieces(vertices, bulges, is_closed=True)):
         points.append(vertices[i])
         if len(piece) == 2:
             continue
@@ -82,7 +82,9 @@ def overlap(a: Area, b: Area) -> float:
     both = only_a = only_b = 0.0
     chunk = max(1, _CELLS_MAX // (len(a.edges) + len(b.edges)))
     for begin in range(0, len(middle), chunk):
-        for y, thick in zip(middle[begin : begin + chunk].tolist(), height[begin : begin + chunk].tolist(), strict=True):
+        for y, thick in zip(
+            middle[begin : begin + chunk].tolist(), height[begin : begin + chunk].tolist(), strict=True
+        ):
             row_a, row_b = _row(a.edges, y), _row(b.edges, y)
             shared = _shared(row_a, row_b)
             both += shared * thick
@@ -109,8 +111,9 @@ def _crossings(a: Array, b: Array) -> Array:
     with np.errstate(divide="ignore", invalid="ignore"):
         t = ((q - p)[..., 0] * s[..., 1] - (q - p)[..., 1] * s[..., 0]) / cross
         u = ((q - p)[..., 0] * r[..., 1] - (q - p)[..., 1] * r[..., 0]) / cross
-    hit = (cross != 0) & (t > 0) & (t < 1) & (u > 0) & (u < 1)
-    heights: Array = (p[..., 1] + t * r[..., 1])[hit]
+    # Parallel edges give no number, and so fail.
+    edge, _ = hit = np.nonzero((t > 0) & (t < 1) & (u > 0) & (u < 1))
+    heights: Array = a[edge, 0, 1] + t[hit] * (a[edge, 1, 1] - a[edge, 0, 1])
     return heights
 
 

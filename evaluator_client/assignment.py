@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from evaluator_client.canonical import Ints
+from evaluator_client.strokes import Ints
 from evaluator_client.tolerances import Array
 
 # A connected component with more cost cells than this is solved greedily.

@@ -14,10 +14,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from evaluator_client.facts import TURN, Strokes, polyline_length
+from evaluator_client.strokes import TURN, Ints, Strokes, polyline_length
 from evaluator_client.tolerances import Array, Tolerances
 
-Ints = NDArray[np.int64]
 Sources = tuple[int, ...]
 
 _DIRECTION_RAD: Final = 1e-5
@@ -104,6 +103,8 @@ def _entity_count(strokes: Strokes) -> int:
 
 def _clustered(labels: Ints, columns: Sequence[tuple[Array, float]]) -> Ints:
     """Split every label where, in some column, sorted values are further apart than that column's tolerance."""
+    # A column that varies by less than its tolerance splits nothing.
+    columns = [(values, tolerance) for values, tolerance in columns if len(values) and np.ptp(values) > tolerance]
     count = -1
     while count != (count := int(labels.max()) if len(labels) else 0):
         for values, tolerance in columns:
@@ -116,9 +117,7 @@ def _clustered(labels: Ints, columns: Sequence[tuple[Array, float]]) -> Ints:
     return labels
 
 
-def _merge_segments(
-    strokes: Strokes, groups: Ints, epsilon: float
-) -> tuple[Array, list[Sources], Ints, float]:
+def _merge_segments(strokes: Strokes, groups: Ints, epsilon: float) -> tuple[Array, list[Sources], Ints, float]:
     segments = strokes.segments
     if not len(segments):
         return segments, [], np.zeros(0, dtype=np.int64), 0.0
@@ -141,7 +140,11 @@ def _merge_segments(
     high_point = np.where((at_start <= at_end)[:, None], segments[:, 1], segments[:, 0])
     order = np.lexsort((high, low, label))
     first, last, sources, dup = _unions(
-        label[order].tolist(), low[order].tolist(), high[order].tolist(), strokes.segment_entity[order].tolist(), epsilon
+        label[order].tolist(),
+        low[order].tolist(),
+        high[order].tolist(),
+        strokes.segment_entity[order].tolist(),
+        epsilon,
     )
     merged = np.stack([low_point[order[first]], high_point[order[last]]], axis=1)
     return merged, sources, group[order[first]], dup

@@ -16,14 +16,16 @@ RED: Final = (0xD6, 0x27, 0x28)
 BLUE: Final = (0x1F, 0x77, 0xB4)
 
 
-def diff_png(gold: Mask, candidate: Mask, *, to_gold: Array, to_candidate: Array) -> bytes:
-    """8-bit RGB, of the renders' size, without metadata. Distances are each pixel's to that side's ink."""
+def diff_png(gold: Mask, candidate: Mask, *, from_gold: Array, from_candidate: Array) -> bytes:
+    """8-bit RGB, of the renders' size, without metadata. Distances as in `compare_ink`."""
     from PIL import Image
 
     picture = np.full((*gold.shape, 3), 255, dtype=np.uint8)
     picture[gold | candidate] = GREY
-    picture[gold & (to_candidate > TOLERANCE_PX)] = RED
-    picture[candidate & (to_gold > TOLERANCE_PX)] = BLUE
+    for ink, distance, colour in ((gold, from_gold, RED), (candidate, from_candidate, BLUE)):
+        alone = np.zeros_like(ink)
+        alone[ink] = distance > TOLERANCE_PX
+        picture[alone] = colour
     buffer = io.BytesIO()
     Image.fromarray(picture).save(buffer, "PNG", compress_level=6)
     return buffer.getvalue()

@@ -9,11 +9,13 @@ import numpy as np
 
 from evaluator_client.canonical import Primitives
 from evaluator_client.samples import TANGENT_COS, Samples, sample
+from evaluator_client.strokes import Ints
 from evaluator_client.tolerances import Array, Tolerances
 
 _NEAREST: Final = 8
-# Copies of one piece that are looked for; more would not be seen one by one.
+# Where very many samples crowd, only so many neighbours of each are looked at.
 _COPIES: Final = 32
+_PAIRS_MAX: Final = 4_000_000
 _CHUNK: Final = 50_000
 
 
@@ -60,7 +62,7 @@ def _covered(samples: Samples, other: Ink) -> float:
     for begin in range(0, len(samples.weight), _CHUNK):
         part = slice(begin, begin + _CHUNK)
         position, tangent = samples.position[part], samples.tangent[part]
-        near = other.tree.query(position, k=k, distance_upper_bound=tolerances.tau1 + tolerances.h)[1]
+        near = other.tree.query(position, k=k, distance_upper_bound=tolerances.tau1 + tolerances.h, workers=-1)[1]
         near = near.reshape(len(position), k)
         is_there = near < count
         near = np.where(is_there, near, 0)
@@ -77,40 +79,34 @@ def _covered(samples: Samples, other: Ink) -> float:
 
 def _near_duplicates(samples: Samples, tree: Any, tolerances: Tolerances) -> float:
     """Length that lies alongside other primitives of the same drawing: weight * m / (m + 1) with m of them."""
-    total, count = 0.0, len(samples.weight)
+    count = len(samples.weight)
     if count < 2:
         return 0.0
-    half = samples.weight / 2
-    reach = float(np.hypot(2 * tolerances.tau0, half.max() + tolerances.epsilon))
+    half = samples.weight / 2 + tolerances.epsilon
+    this, other = _close_samples(tree, samples.position, float(np.hypot(2 * tolerances.tau0, half.max())))
+    is_other = samples.owner[this] != samples.owner[other]
+    this, other = this[is_other], other[is_other]
+    tangent = samples.tangent[other]
+    parallel = np.abs(np.einsum("ij,ij->i", samples.tangent[this], tangent)) >= TANGENT_COS
+    this, other, tangent = this[parallel], other[parallel], tangent[parallel]
+    apart = samples.position[this] - samples.position[other]
+    along = np.einsum("ij,ij->i", apart, tangent)
+    aside = np.linalg.norm(apart - along[:, None] * tangent, axis=1)
+    # Alongside means that the foot falls on the other's piece: what only continues a line does not copy it.
+    is_copy = (np.abs(along) <= half[other]) & (aside <= 2 * tolerances.tau0)
+    owners = int(samples.owner[-1]) + 1
+    distinct = np.unique(this[is_copy] * owners + samples.owner[other[is_copy]])
+    copies = np.bincount(distinct // owners, minlength=count)
+    return float(np.dot(samples.weight, copies / (copies + 1)))
+
+
+def _close_samples(tree: Any, position: Array, reach: float) -> tuple[Ints, Ints]:
+    """Ordered pairs of different samples within `reach`; only the nearest of each when there are far too many."""
+    count = len(position)
+    if int(tree.count_neighbors(tree, reach)) - count <= 2 * _PAIRS_MAX:
+        pairs = tree.query_pairs(reach, output_type="ndarray").astype(np.int64)
+        return np.concatenate([pairs[:, 0], pairs[:, 1]]), np.concatenate([pairs[:, 1], pairs[:, 0]])
     k = min(_COPIES, count)
-    for begin in range(0, count, _CHUNK):
-        part = slice(begin, begin + _CHUNK)
-        position = samples.position[part]
-        near = tree.query(position, k=k, distance_upper_bound=reach)[1].reshape(len(position), k)
-        is_there = near < count
-        near = np.where(is_there, near, 0)
-        owner = samples.owner[near]
-        is_other = is_there & (owner != samples.owner[part][:, None])
-        if not is_other.any():
-            continue
-        rows = np.flatnonzero(is_other.any(axis=1))
-        near, is_other, owner = near[rows], is_other[rows], owner[rows]
-        their_tangent = samples.tangent[near]
-        apart = position[rows][:, None] - samples.position[near]
-        along = np.einsum("ijk,ijk->ij", apart, their_tangent)
-        aside = np.linalg.norm(apart - along[..., None] * their_tangent, axis=2)
-        parallel = np.abs(np.einsum("ik,ijk->ij", samples.tangent[part][rows], their_tangent)) >= TANGENT_COS
-        # Alongside means that the foot falls on the other's piece: what only continues a line does not copy it.
-        is_alongside = np.abs(along) <= half[near] + tolerances.epsilon
-        is_copy = is_other & parallel & is_alongside & (aside <= 2 * tolerances.tau0)
-        copies = _distinct(np.where(is_copy, owner, -1))
-        total += float(np.dot(samples.weight[part][rows], copies / (copies + 1)))
-    return total
-
-
-def _distinct(owners: Array) -> Array:
-    """How many different owners each row has; -1 is none."""
-    ordered = np.sort(owners, axis=1)
-    is_first = np.concatenate([np.ones((len(ordered), 1), dtype=bool), np.diff(ordered, axis=1) != 0], axis=1)
-    distinct: Array = (is_first & (ordered >= 0)).sum(axis=1).astype(np.float64)
-    return distinct
+    near = tree.query(position, k=k, distance_upper_bound=reach)[1].reshape(count, k)
+    this, column = np.nonzero((near < count) & (near != np.arange(count)[:, None]))
+    return this, near[this, column].astype(np.int64)

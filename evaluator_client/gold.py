@@ -1,4 +1,4 @@
-"""The gold cache: read with every checksum verified, and written only with a self check (scoring contract, section 5)."""
+"""The gold cache: read with every checksum verified, written only with a self check (scoring contract, section 5)."""
 
 from __future__ import annotations
 
@@ -163,9 +163,7 @@ def _checked(folder: Path, name: str, digest: FileDigest) -> bytes:
     return content
 
 
-def _demand_usable(
-    task_id: str, manifest: Manifest, pinned: ManifestEntry, entry: Entry, metadata: Metadata
-) -> None:
+def _demand_usable(task_id: str, manifest: Manifest, pinned: ManifestEntry, entry: Entry, metadata: Metadata) -> None:
     made_by = (metadata.evaluator.name, metadata.evaluator.version)
     if made_by != (manifest.evaluator.name, manifest.evaluator.version):
         raise _unusable(f"the facts of {task_id!r} were made by {' '.join(made_by)}")
@@ -272,7 +270,7 @@ def _demand_self_check(gold: GoldEntry) -> None:
     below = [name for name, part in sorted(score.components.items()) if part.applicable and part.score != 1.0]
     if score.deterministic != 1.0 or below:
         raise EvaluationError(
-            f"the gold of {gold.task_id!r} scores {score.deterministic} against itself ({', '.join(below) or 'capped'})",
+            f"the gold of {gold.task_id!r} scores {score.deterministic} against itself: {', '.join(below) or 'capped'}",
             code="gold_self_check",
             hint="Remove what no drawing can match (pictures, degenerate curves), then build it again.",
         )

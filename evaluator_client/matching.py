@@ -1,4 +1,4 @@
-"""`entities`: are they the right objects? One-to-one matching of canonical primitives, areas and points (section 6.6)."""
+"""`entities`: are they the right objects? One-to-one matching of primitives, areas and points (section 6.6)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from evaluator_client.areas import Area, overlap
 from evaluator_client.assignment import assign
-from evaluator_client.canonical import Ints, Primitives
-from evaluator_client.facts import TURN
+from evaluator_client.canonical import Primitives
 from evaluator_client.samples import polyline_points
+from evaluator_client.strokes import TURN, Ints
 from evaluator_client.tolerances import Array, Tolerances
 
 _CURVE_POINTS: Final = 65
@@ -142,12 +142,12 @@ def neighbours(gold: Array, candidate: Array, radius: float, *, nearest: int = _
     if not len(gold) or not len(candidate):
         return _NO_PAIRS[:2]
     tree: Any = cKDTree(candidate)
-    counts = tree.query_ball_point(gold, radius, return_length=True)
-    if int(counts.sum()) <= _PAIRS_MAX:
-        lists = tree.query_ball_point(gold, radius, return_sorted=True)
-        g = np.repeat(np.arange(len(gold)), counts)
-        c = np.array([index for found in lists for index in found], dtype=np.int64)
-        return g, c
+    ours: Any = cKDTree(gold)
+    if int(ours.count_neighbors(tree, radius)) <= _PAIRS_MAX:
+        found = ours.sparse_distance_matrix(tree, radius, output_type="ndarray")
+        g, c = found["i"].astype(np.int64), found["j"].astype(np.int64)
+        order = np.lexsort((c, g))
+        return g[order], c[order]
     near = tree.query(gold, k=min(nearest, len(candidate)), distance_upper_bound=radius)[1].reshape(len(gold), -1)
     g, column = np.nonzero(near < len(candidate))
     return g, near[g, column]

@@ -8,8 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from evaluator_client.canonical import Ints, Primitives
+from evaluator_client.canonical import Primitives
 from evaluator_client.geometry import Ink, compare_geometry
+from evaluator_client.strokes import Ints
 from evaluator_client.tolerances import Array, Tolerances
 
 _LONGEST: Final = 64
@@ -65,7 +66,9 @@ def _voted(gold: Primitives, candidate: Primitives, tolerances: Tolerances) -> I
     offsets = np.concatenate(votes)
     if not len(offsets):
         return
-    cells, cell, counts = np.unique(np.round(offsets / tolerances.tau1), axis=0, return_inverse=True, return_counts=True)
+    cells, cell, counts = np.unique(
+        np.round(offsets / tolerances.tau1), axis=0, return_inverse=True, return_counts=True
+    )
     for winner in np.lexsort((*cells.T[::-1], -counts))[:_VOTED].tolist():
         members = offsets[cell.reshape(-1) == winner]
         # The middle one: a few that only happen to fall near do not move it.
@@ -83,5 +86,3 @@ def _features(primitives: Primitives) -> tuple[Ints, Array, Array]:
     if len(segments):
         direction[: len(segments)] = step / np.linalg.norm(step, axis=1)[:, None]
     return kind, place, direction
-
-

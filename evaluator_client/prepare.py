@@ -10,9 +10,10 @@ import numpy as np
 from contract.gold import GoldTolerances
 from contract.metadata import Entity
 from evaluator_client.areas import area_of
-from evaluator_client.canonical import Ints, Primitives, canonicalise
-from evaluator_client.facts import Facts, Looks, Strokes, reference_box, strokes_of
+from evaluator_client.canonical import Primitives, canonicalise
+from evaluator_client.facts import Facts, Looks
 from evaluator_client.matching import Objects
+from evaluator_client.strokes import Ints, RawStrokes, Strokes, reference_box, split_curves, strokes_of
 from evaluator_client.tolerances import Array, Tolerances, tolerances_for
 
 
@@ -26,6 +27,15 @@ class Side:
     text_look: Ints
     dimension_look: Ints
     degenerate_count: int
+    box: tuple[Array, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A drawing's facts with its curves taken apart, before tolerances are known."""
+
+    facts: Facts
+    raw: RawStrokes
     box: tuple[Array, Array]
 
 
@@ -46,19 +56,22 @@ class Measured:
         return not (has_curves or has_areas or facts.points or facts.texts or facts.dimensions or facts.bodies)
 
 
-def base_tolerances(gold: Facts, shares: GoldTolerances | None) -> Tolerances:
+def split(facts: Facts) -> Split:
+    """Take a drawing's curves apart."""
+    raw = split_curves(facts.curves)
+    return Split(facts, raw, reference_box(facts, raw))
+
+
+def base_tolerances(gold: Split, shares: GoldTolerances | None) -> Tolerances:
     """Tolerances from the gold's reference box; the sampling step is still that of a short gold."""
-    low, high = reference_box(gold)
+    low, high = gold.box
     # A gold that is one point has no size: any positive one serves.
     return tolerances_for(float(np.linalg.norm(high - low)) or 1.0, shares)
 
 
-def measured(facts: Facts, tolerances: Tolerances) -> Measured:
-    """Split a drawing's curves."""
-    strokes = strokes_of(
-        facts.curves, tau0=tolerances.tau0, diagonal=tolerances.diagonal, degenerate=tolerances.degenerate
-    )
-    return Measured(facts, strokes, reference_box(facts))
+def measured(drawing: Split, tolerances: Tolerances) -> Measured:
+    """Flatten and filter a drawing's curves."""
+    return Measured(drawing.facts, strokes_of(drawing.raw, tolerances), drawing.box)
 
 
 def side_of(drawing: Measured, looks: Looks, tolerances: Tolerances) -> Side:

@@ -23,16 +23,15 @@ class Raster:
     recall: float
 
 
-def compare_ink(gold: Mask, candidate: Mask, *, to_gold: Array, to_candidate: Array) -> Raster:
-    """`to_gold` and `to_candidate` are each pixel's distances to that side's ink."""
+def compare_ink(gold: Mask, *, from_gold: Array, from_candidate: Array) -> Raster:
+    """`from_gold` are the distances of the gold's ink to the candidate's, `from_candidate` the other way."""
     none_px = _NONE_SHARE * float(np.hypot(*gold.shape))
-    recall = _covered(gold, to_candidate, none_px)
-    precision = _covered(candidate, to_gold, none_px)
+    recall, precision = _covered(from_gold, none_px), _covered(from_candidate, none_px)
     total = recall + precision
     return Raster(2 * recall * precision / total if total else 0.0, precision, recall)
 
 
-def _covered(ink: Mask, distance: Array, none_px: float) -> float:
-    if not ink.any():
+def _covered(distance: Array, none_px: float) -> float:
+    if not len(distance):
         return 0.0
-    return float(np.clip((none_px - distance[ink]) / (none_px - _FULL_PX), 0.0, 1.0).mean())
+    return float(np.clip((none_px - distance) / (none_px - _FULL_PX), 0.0, 1.0).mean())

@@ -8,7 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from evaluator_client.canonical import Ints, Primitives
+from evaluator_client.canonical import Primitives
+from evaluator_client.strokes import Ints
 from evaluator_client.tolerances import SAMPLES_MAX, Array
 
 _CURVE_SAMPLES_MIN: Final = 8

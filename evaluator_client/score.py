@@ -5,7 +5,10 @@ Each component is a module of its own; this one decides their order, what they s
 
 from __future__ import annotations
 
+import gc
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,12 +35,13 @@ from evaluator_client.diff import diff_png
 from evaluator_client.facts import Looks, facts_of
 from evaluator_client.geometry import Geometry, Ink, compare_geometry
 from evaluator_client.gold import GoldEntry
-from evaluator_client.invalid import invalidity
+from evaluator_client.invalid import invalidity, lies_beyond
 from evaluator_client.matching import Matches, match_objects
 from evaluator_client.placement import best_offset
-from evaluator_client.prepare import Measured, Side, base_tolerances, measured, side_of
+from evaluator_client.prepare import Side, base_tolerances, measured, side_of, split
 from evaluator_client.raster import compare_ink
-from evaluator_client.renders import distance_to, ink_of
+from evaluator_client.renders import distances, ink_of
+from evaluator_client.strokes import Ints
 from evaluator_client.structure import OBJECT_WEIGHT, Pairing, Structure, compare_structure
 from evaluator_client.tolerances import Array, Tolerances
 
@@ -54,14 +58,24 @@ class ScoredDrawing:
     diff_png: bytes | None
 
 
-def score_drawing(*, candidate: Metadata, render: bytes | None, gold: GoldEntry) -> ScoredDrawing:
+def score_drawing(
+    *, candidate: Metadata, render: bytes | None, gold: GoldEntry, candidate_sha256: str | None = None
+) -> ScoredDrawing:
     """Score one candidate. Without a render the `raster` component does not apply and there is no difference picture.
+
+    `candidate_sha256` is the digest of the candidate's `metadata.json`, for a caller that has it at hand; it is that
+    of the record written the canonical way otherwise.
 
     Raises `EvaluationError` (`evaluator_version_mismatch`, `render_size_mismatch`, `render_unreadable`) where the
     fault is ours; a fault of the drawing is an invalid score.
     """
+    with _collector_paused():
+        return _scored(candidate, render, gold, candidate_sha256)
+
+
+def _scored(candidate: Metadata, render: bytes | None, gold: GoldEntry, candidate_sha256: str | None) -> ScoredDrawing:
     _demand_one_evaluator(candidate, gold)
-    digest = hashlib.sha256(dump_pretty(candidate)).hexdigest()
+    digest = candidate_sha256 or hashlib.sha256(dump_pretty(candidate)).hexdigest()
     prepared = _prepare(candidate, gold)
     if isinstance(prepared, Invalid):
         return _packed(_invalid_score(gold, prepared, digest))
@@ -71,17 +85,30 @@ def score_drawing(*, candidate: Metadata, render: bytes | None, gold: GoldEntry)
     return _packed(score, picture)
 
 
-def missing_artifact_score(gold: GoldEntry) -> Score:
+def missing_artifact_score(gold: GoldEntry) -> ScoredDrawing:
     """The score of a rollout that left no drawing at all."""
-    return _invalid_score(gold, Invalid(code="missing_artifact", message="the model left no drawing"), None)
+    return _packed(_invalid_score(gold, Invalid(code="missing_artifact", message="the model left no drawing"), None))
 
 
 def placement_offset(candidate: Metadata, gold: GoldEntry) -> tuple[float, float, float]:
     """What is added to the candidate's coordinates before it is compared and rendered, in drawing units."""
     if gold.placement == "absolute":
         return _NO_OFFSET
-    prepared = _prepare(candidate, gold)
+    with _collector_paused():
+        prepared = _prepare(candidate, gold)
     return _NO_OFFSET if isinstance(prepared, Invalid) else _triple(prepared.offset)
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Two large drawings are a million objects that all live on; looking through them again and again frees nothing."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +126,17 @@ def _prepare(candidate: Metadata, gold: GoldEntry) -> _Prepared | Invalid:
     verdict = invalidity(candidate, candidate_facts)
     if verdict is not None:
         return verdict
-    tolerances = base_tolerances(gold_facts, gold.entry.tolerances)
-    sides: tuple[Measured, Measured] = measured(gold_facts, tolerances), measured(candidate_facts, tolerances)
-    if sides[1].is_empty:
+    gold_split = split(gold_facts)
+    tolerances = base_tolerances(gold_split, gold.entry.tolerances)
+    candidate_split = split(candidate_facts)
+    verdict = lies_beyond(candidate_facts, candidate_split.box)
+    if verdict is not None:
+        return verdict
+    drawing = measured(candidate_split, tolerances)
+    if drawing.is_empty:
         return Invalid(code="empty_drawing", message="nothing visible in model space can be compared")
     looks = Looks(gold_facts, candidate_facts)
-    ours, theirs = side_of(sides[0], looks, tolerances), side_of(sides[1], looks, tolerances)
+    ours, theirs = side_of(measured(gold_split, tolerances), looks, tolerances), side_of(drawing, looks, tolerances)
     tolerances = tolerances.for_length(ours.ink.length)
     gold_ink, candidate_ink = Ink(ours.ink, tolerances), Ink(theirs.ink, tolerances)
     offset = np.zeros(3)
@@ -152,10 +184,10 @@ def _compare(prepared: _Prepared, gold: GoldEntry) -> _Comparison:
     return _Comparison(geometry, matches, texts, dimensions, compare_structure(pairings, has_units=has_units))
 
 
-def _note_pairing(notes: Notes, gold_look: Array, candidate_look: Array) -> Pairing:
+def _note_pairing(notes: Notes, gold_look: Ints, candidate_look: Ints) -> Pairing:
     return Pairing(
-        gold_look[notes.gold].astype(np.int64),
-        candidate_look[notes.candidate].astype(np.int64),
+        gold_look[notes.gold],
+        candidate_look[notes.candidate],
         np.full(len(notes.gold), 2 * OBJECT_WEIGHT),
         OBJECT_WEIGHT * (notes.gold_count + notes.candidate_count),
     )
@@ -166,11 +198,11 @@ def _compare_renders(render: bytes | None, gold: GoldEntry) -> tuple[Part, bytes
         return Part(None, {}), None
     ours = ink_of(gold.render, size_px=gold.size_px, whose="gold")
     theirs = ink_of(render, size_px=gold.size_px, whose="candidate")
-    to_gold, to_candidate = distance_to(ours), distance_to(theirs)
-    picture = diff_png(ours, theirs, to_gold=to_gold, to_candidate=to_candidate)
+    from_gold, from_candidate = distances(ours, theirs), distances(theirs, ours)
+    picture = diff_png(ours, theirs, from_gold=from_gold, from_candidate=from_candidate)
     if not ours.any():
         return Part(None, {}), picture
-    raster = compare_ink(ours, theirs, to_gold=to_gold, to_candidate=to_candidate)
+    raster = compare_ink(ours, from_gold=from_gold, from_candidate=from_candidate)
     return Part(raster.score, {"precision": raster.precision, "recall": raster.recall}), picture
 
 
@@ -303,9 +335,7 @@ def _unmatched(comparison: _Comparison, prepared: _Prepared) -> Unmatched:
     return Unmatched(gold=gold, candidate=candidate, truncated=gold_more or candidate_more)
 
 
-def _without_partner(
-    side: Side, matched: Array, weight: Array, texts: Array, dimensions: Array
-) -> tuple[list[str], bool]:
+def _without_partner(side: Side, matched: Ints, weight: Array, texts: Ints, dimensions: Ints) -> tuple[list[str], bool]:
     taken = set(matched.tolist())
     found = [
         (-float(weight[i]), entity_id)
@@ -321,8 +351,7 @@ def _without_partner(
 
 
 def _invalid_score(gold: GoldEntry, verdict: Invalid, metadata_sha256: str | None) -> Score:
-    facts = facts_of(gold.metadata)
-    tolerances = base_tolerances(facts, gold.entry.tolerances)
+    tolerances = base_tolerances(split(facts_of(gold.metadata)), gold.entry.tolerances)
     return Score(
         score_version=SCORE_VERSION,
         task_id=gold.task_id,
@@ -345,9 +374,7 @@ def _invalid_score(gold: GoldEntry, verdict: Invalid, metadata_sha256: str | Non
     )
 
 
-def _inputs(
-    gold: GoldEntry, tolerances: Tolerances, *, metadata_sha256: str | None, render: bytes | None
-) -> Inputs:
+def _inputs(gold: GoldEntry, tolerances: Tolerances, *, metadata_sha256: str | None, render: bytes | None) -> Inputs:
     evaluator = gold.metadata.evaluator
     return Inputs(
         candidate_metadata_sha256=metadata_sha256,

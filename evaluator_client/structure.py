@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from evaluator_client.canonical import Ints
+from evaluator_client.strokes import Ints
 from evaluator_client.tolerances import Array
 
 _LAYER: Final = 0.5
