@@ -487,6 +487,35 @@ def prepare(
     )
 
 
+def spec_in(run_dir: Path, *, base_url: str = "http://127.0.0.1:1") -> RolloutSpec:
+    """What a pilot is told about a rollout in this folder, on a host where nobody listens unless one is named."""
+    return RolloutSpec.model_validate(
+        {
+            "batch_id": "b-1",
+            "rollout_id": run_dir.name,
+            "run_dir": str(run_dir),
+            "task": {
+                "task_id": "dot",
+                "prompt": "Draw a dot.",
+                "host_notes": "",
+                "reference": str(run_dir / "reference.png"),
+                "reference_sha256": "0" * 64,
+            },
+            "choice": {"provider": "noop", "model": "m"},
+            "host": {
+                "host_id": "h-1",
+                "boot_id": "boot-1",
+                "base_url": base_url,
+                "lease_id": "l-1",
+                "lease_generation": 1,
+                "first_frame": frame_info().model_dump(mode="json"),
+            },
+            "limits": {},
+            "price": None,
+        }
+    )
+
+
 def quiet_console() -> Console:
     """A console that prints lines into memory."""
     return Console(file=io.StringIO(), force_terminal=False, width=200)
