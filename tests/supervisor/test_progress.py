@@ -1,0 +1,108 @@
+"""What people see: a table on a terminal, lines elsewhere."""
+
+from __future__ import annotations
+
+import io
+from datetime import timedelta
+
+import anyio
+from rich.console import Console
+
+from contract.batch_records import BatchState, RolloutRow
+from contract.phases import BatchStatus, Cause, Outcome, Phase
+from supervisor.progress import ProgressView, batch_table, phase_line
+from tests.batch_fakes import START, in_virtual_time, virtual_ambient
+
+
+def row(number: int, phase: Phase, **changes: object) -> RolloutRow:
+    return RolloutRow(
+        rollout_id=f"r-{number}", task_id="dot", provider="noop", model="m", profile=None, phase=phase, **changes
+    )
+
+
+def state(*rows: RolloutRow) -> BatchState:
+    return BatchState(
+        batch_id="b-1",
+        benchmark="tiny",
+        status=BatchStatus.RUNNING,
+        mode="process",
+        max_concurrency=2,
+        created_at=START,
+        updated_at=START,
+        config_sha256="0" * 64,
+        broker_version="1.0",
+        evaluator_version="1.0.0",
+        pricing=None,
+        controller_pid=1,
+        controller_started=1.0,
+        rollouts=list(rows),
+    )
+
+
+def drawn(batch: BatchState, *, after_s: float = 90) -> str:
+    console = Console(file=io.StringIO(), width=160, force_terminal=False)
+    console.print(batch_table(batch, now=START + timedelta(seconds=after_s)))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_a_line_says_what_changed_and_how_it_ended() -> None:
+    """One line per phase, for logs and pipes."""
+    playing = row(1, Phase.EVALUATING, turns=3, actions_used=9)
+    void = row(1, Phase.FAILED, turns=3, actions_used=9, outcome=Outcome.VOID, cause=Cause.CAD_DIED)
+
+    assert "r-1: handed_off -> evaluating, turn 3, 9 actions" == phase_line(playing, Phase.HANDED_OFF)
+    assert "r-1: evaluating -> failed, turn 3, 9 actions, void (cad_died)" == phase_line(void, Phase.EVALUATING)
+
+
+def test_the_table_shows_what_plays_first_and_when_it_may_end() -> None:
+    """The ETA of a rollout is the mean of those that have ended, less what it has had."""
+    ended = row(
+        0,
+        Phase.FINISHED,
+        outcome=Outcome.SCORED,
+        score=0.5,
+        started_at=START,
+        finished_at=START + timedelta(seconds=60),
+    )
+    text = drawn(state(ended, row(1, Phase.QUEUED), row(2, Phase.HANDED_OFF, started_at=START + timedelta(seconds=50))))
+
+    order = [text.index(name) for name in ("r-2", "r-0", "r-1")]
+    assert order == sorted(order)
+    assert "scored 0.500" in text
+    # 60 s of mean, 40 s had.
+    assert "0:00:40" in text
+    assert "0:00:20" in text
+    assert "1 of 3 ended" in text
+
+
+def test_a_batch_of_hundreds_stays_on_the_screen() -> None:
+    """What does not fit is counted."""
+    text = drawn(state(*(row(number, Phase.QUEUED) for number in range(300))))
+
+    assert len(text.splitlines()) < 40
+    assert "276 not shown" in text
+
+
+def test_a_terminal_gets_a_table_and_a_pipe_gets_lines() -> None:
+    """Nothing is redrawn where nobody looks."""
+
+    def show(*, is_terminal: bool) -> str:
+        console = Console(file=io.StringIO(), width=120, force_terminal=is_terminal)
+
+        async def work() -> None:
+            view = ProgressView(console, lambda: state(row(1, Phase.HANDED_OFF)), virtual_ambient())
+            with view.shown():
+                async with anyio.create_task_group() as group:
+                    group.start_soon(view.keep_drawing)
+                    view.note_phase(row(1, Phase.HANDED_OFF), Phase.STARTING)
+                    await anyio.sleep(1)
+                    group.cancel_scope.cancel()
+
+        in_virtual_time(work)
+        assert isinstance(console.file, io.StringIO)
+        return console.file.getvalue()
+
+    assert "┃" in show(is_terminal=True)
+    assert "starting -> handed_off" not in show(is_terminal=True)
+    assert "r-1: starting -> handed_off\n" == show(is_terminal=False)
