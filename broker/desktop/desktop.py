@@ -9,12 +9,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from Xlib.error import ConnectionClosedError, DisplayError
 
+from broker.desktop.eyes import Eyes, Settled
 from broker.desktop.hands import Hands
 from broker.desktop.isolation import (
     INSIDE_COOKIE,
@@ -25,14 +25,13 @@ from broker.desktop.isolation import (
     build_walls,
 )
 from broker.desktop.openbox import start_openbox
-from broker.desktop.png import BandEncoder
 from broker.desktop.processes import Process, spawn, wait_readable
 from broker.desktop.xlink import XLink
 from broker.desktop.xserver import XServer, start_xserver
-from broker.frame import Frame, frame_of
+from broker.frame import Frame
 from broker.refusal import Refusal
 from contract.actions import SCREEN_HEIGHT_PX, SCREEN_WIDTH_PX, Action
-from contract.broker_api import ErrorCode, Verdict
+from contract.broker_api import ErrorCode
 
 # A dialog that takes long to build answers late; one that takes this long will not answer any more.
 HANG_S: Final = 10.0
@@ -40,15 +39,9 @@ HANG_S: Final = 10.0
 START_S_MAX: Final = 15.0
 # The X server and the window manager clear a dead program's windows away in milliseconds.
 WINDOWS_GONE_S_MAX: Final = 5.0
-# Measured: 30 ms without a change after the barriers; anything shorter missed late repaints.
-QUIET_S: Final = 0.03
-HASH_EVERY_S: Final = 0.008
 # Bounds of the wait for quiet: between two actions of a list, and before the frame that goes to the model.
 BETWEEN_S_MAX: Final = 2.0
 FINAL_S_MAX: Final = 5.0
-# The pointer alone is some 200 pixels; any CAD window lights hundreds of thousands.
-BLACK_LIT_PIXELS_MAX: Final = 2_000
-
 REST_POINT: Final = (960, 540)
 
 
@@ -58,14 +51,6 @@ class AppEnded(Exception):
     def __init__(self, exit_code: int) -> None:
         super().__init__(exit_code)
         self.exit_code = exit_code
-
-
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """Whether the screen came to rest in time, and how long that took."""
-
-    is_quiet: bool
-    took_s: float
 
 
 class Desktop:
@@ -97,7 +82,7 @@ class Desktop:
         self._hands: Hands | None = None
         self._app: Process | None = None
         self._main_window = 0
-        self._encoder = BandEncoder(width_px=SCREEN_WIDTH_PX, height_px=SCREEN_HEIGHT_PX)
+        self._eyes: Eyes | None = None
         self._is_ended = threading.Event()
 
     # -- life -------------------------------------------------------------------------------------------------------
@@ -113,6 +98,7 @@ class Desktop:
         self._server = start_xserver(self._folder, env=self._base_env, walls=self._walls, size_px=self._screen_px)
         env = {**self._base_env, "DISPLAY": f":{self._server.display}", "HOME": str(self._folder)}
         env["XAUTHORITY"] = str(self._server.cookie_file)
+        self._eyes = Eyes(self._server.framebuffer)
         self._manager = start_openbox(self._folder, env=env, walls=self._walls)
         with self._display_errors():
             self._link = XLink(self._server.display, self._server.cookie_file, [self._server.process, self._manager])
@@ -264,6 +250,12 @@ class Desktop:
         return self._hands
 
     @property
+    def eyes(self) -> Eyes:
+        """What looks at the screen."""
+        assert self._eyes is not None, "the desktop was not started"
+        return self._eyes
+
+    @property
     def main_window(self) -> int:
         """The CAD program's main window."""
         return self._main_window
@@ -305,67 +297,26 @@ class Desktop:
         with self._display_errors():
             self.catch_up()
             deadline = time.monotonic() + quiet_s_max
-            digest = self._wait_quiet(deadline)
+            digest = self.eyes.wait_quiet(deadline=deadline, doze=self._doze)
             while digest is not None:
                 self._ping()
-                if self.framebuffer_digest() == digest:
+                if self.eyes.digest() == digest:
                     break
-                digest = self._wait_quiet(deadline)
+                digest = self.eyes.wait_quiet(deadline=deadline, doze=self._doze)
         return Settled(is_quiet=digest is not None, took_s=time.monotonic() - began)
-
-    def _wait_quiet(self, deadline: float) -> int | None:
-        digest = self.framebuffer_digest()
-        quiet_since = time.monotonic()
-        while (now := time.monotonic()) - quiet_since < QUIET_S:
-            if now > deadline:
-                return None
-            left_s = QUIET_S - (now - quiet_since)
-            wait_readable([process.pidfd for process in self.link.watched], min(left_s, HASH_EVERY_S))
-            latest = self.framebuffer_digest()
-            if latest != digest:
-                digest, quiet_since = latest, time.monotonic()
-        return digest
-
-    def framebuffer_digest(self) -> int:
-        """A hash of what is on the screen now."""
-        assert self._server is not None
-        return self._server.framebuffer.digest()
 
     def look(self, settled: Settled) -> Frame:
         """The screen as a PNG, with a verdict."""
-        assert self._server is not None
-        framebuffer = self._server.framebuffer
-        if (framebuffer.width_px, framebuffer.height_px) != (SCREEN_WIDTH_PX, SCREEN_HEIGHT_PX):
-            encoder = BandEncoder(width_px=framebuffer.width_px, height_px=framebuffer.height_px)
-        else:
-            encoder = self._encoder
-        # A copy, because the screen may change while it is encoded.
-        encoded = encoder.encode(memoryview(bytes(framebuffer.pixels)))
-        verdict = self._verdict(settled, encoded.lit_pixels)
-        return frame_of(
-            encoded.png,
-            width_px=framebuffer.width_px,
-            height_px=framebuffer.height_px,
-            verdict=verdict,
-            settle_s=settled.took_s,
-        )
-
-    def _verdict(self, settled: Settled, lit_pixels: int) -> Verdict:
-        assert self._server is not None
-        framebuffer = self._server.framebuffer
-        if (framebuffer.width_px, framebuffer.height_px) != (SCREEN_WIDTH_PX, SCREEN_HEIGHT_PX):
-            return Verdict.WRONG_SIZE
-        if lit_pixels <= BLACK_LIT_PIXELS_MAX:
-            return Verdict.BLACK
-        if not settled.is_quiet:
-            return Verdict.UNSETTLED
-        return Verdict.MODAL if self.has_dialog() else Verdict.OK
+        return self.eyes.look(settled, has_dialog=self.has_dialog())
 
     def has_dialog(self) -> bool:
         """True when another window of the CAD program lies above its main one."""
         with self._display_errors():
             windows = self.link.window_ids()
         return bool(windows) and windows[-1] != self._main_window
+
+    def _doze(self, seconds: float) -> None:
+        wait_readable([process.pidfd for process in self.link.watched], seconds)
 
     # -- trouble ----------------------------------------------------------------------------------------------------
 

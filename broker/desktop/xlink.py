@@ -40,13 +40,16 @@ class ClientWindow:
 
 
 class XLink:
-    """One connection, used by one thread. `watched` are the processes whose death ends every wait.
+    """One connection, used by one thread. The death of a watched process ends a wait.
+
+    `parts` are the X server and the window manager; a CAD program may be added to `watched` while it runs.
 
     Raises `Refusal` with `display_died` when the X server or the window manager is gone.
     """
 
-    def __init__(self, display: int, cookie_file: Path, watched: Sequence[Process]) -> None:
-        self.watched = list(watched)
+    def __init__(self, display: int, cookie_file: Path, parts: Sequence[Process]) -> None:
+        self._parts = tuple(parts)
+        self.watched = list(parts)
         self.display = _connect(display, cookie_file)
         # Windows come and go while we speak of them; a request about one that is gone is no error.
         self.display.set_error_handler(lambda error, request: None)
@@ -90,7 +93,8 @@ class XLink:
         def is_answer(event: Any) -> bool:
             return bool(event.type == X.PropertyNotify and event.window.id == self._own.id and event.atom == extents)
 
-        if not self._wait_event(is_answer, timeout_s):
+        # A CAD program that has died is no reason for the window manager to be silent.
+        if not self._wait_event(is_answer, timeout_s, self._parts):
             raise Refusal(
                 ErrorCode.DISPLAY_DIED,
                 f"the window manager gave no answer for {timeout_s:g} s",
@@ -109,20 +113,20 @@ class XLink:
         def is_answer(event: Any) -> bool:
             return bool(event.type == X.ClientMessage and event.client_type == protocols and event.data[1][1] == serial)
 
-        return self._wait_event(is_answer, timeout_s)
+        return self._wait_event(is_answer, timeout_s, self.watched)
 
     def wait_until(self, is_true: Callable[[], bool], timeout_s: float) -> bool:
         """Ask again after every event from the server until it is true. False at the deadline or at a watched death."""
         deadline = time.monotonic() + timeout_s
         while not is_true():
-            if not self._wait_event(lambda event: True, deadline - time.monotonic()):
+            if not self._wait_event(lambda event: True, deadline - time.monotonic(), self.watched):
                 return is_true()
         return True
 
-    def _wait_event(self, is_answer: Callable[[Any], bool], timeout_s: float) -> bool:
+    def _wait_event(self, is_answer: Callable[[Any], bool], timeout_s: float, watched: Sequence[Process]) -> bool:
         deadline = time.monotonic() + timeout_s
         self.display.flush()
-        descriptors = [self.display.fileno(), *(process.pidfd for process in self.watched)]
+        descriptors = [self.display.fileno(), *(process.pidfd for process in watched)]
         while True:
             while self.display.pending_events():
                 if is_answer(self.display.next_event()):

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from broker.desktop.desktop import FINAL_S_MAX, HANG_S, AppEnded, Desktop, Settled
+from broker.desktop.desktop import FINAL_S_MAX, HANG_S, AppEnded, Desktop
+from broker.desktop.eyes import Settled
 from broker.desktop.isolation import IsolationReport, available
 from broker.drivers import Acted, DriverState
 from broker.drivers.librecad_home import APP_ENV, seed_home
@@ -70,9 +71,9 @@ class LibreCadDriver:
 
     def reset(self, start_drawing: bytes) -> Frame:
         """Fresh home, fresh copy, fresh program; the command line has the focus."""
-        self._state = "stopped"
         with self._noted():
             desktop = self._running_desktop()
+            self._state = "stopped"
             desktop.end_app()
             seed_home(desktop.fresh_home())
             for old in desktop.drawings.iterdir():
@@ -145,7 +146,8 @@ class LibreCadDriver:
             self._desktop = None
 
     def _running_desktop(self) -> Desktop:
-        if self._desktop is not None and not self._desktop.is_up:
+        # A killed server takes a moment to be gone, but what it has done to us we know at once.
+        if self._desktop is not None and (not self._desktop.is_up or self._state == "display_died"):
             self._desktop.close()
             self._desktop = None
         if self._desktop is None:

@@ -105,6 +105,34 @@ def build_librecad(tmp_path: Path) -> Iterator[Callable[..., Any]]:
         driver.close()
 
 
+@pytest.fixture
+def desktop(tmp_path: Path) -> Iterator[Any]:
+    """A desktop without a CAD program."""
+    from broker.desktop.desktop import Desktop
+    from broker.desktop.isolation import available
+
+    made = Desktop(tmp_path, report=available(), base_env={"PATH": os.environ["PATH"]})
+    made.start()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def pid_of() -> Callable[[Any, str], int]:
+    """The process of a LibreCAD driver's desktop by its name: `librecad`, `Xvfb` or `openbox`."""
+
+    def find(driver: Any, name: str) -> int:
+        desktop = driver._desktop
+        if name != "librecad":
+            return int((desktop._server.process if name == "Xvfb" else desktop._manager).pid)
+        pids = [desktop._app.pid]
+        while children := [int(c) for p in pids for c in Path(f"/proc/{p}/task/{p}/children").read_text().split()]:
+            pids = children
+        return int(pids[-1])
+
+    return find
+
+
 @dataclass
 class FakeEvaluator:
     """Answers at once, and counts."""

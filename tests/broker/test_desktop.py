@@ -1,29 +1,25 @@
-"""The real desktop: the five traps, the walls, every verdict, every death."""
+"""The real desktop: the five traps, input, every verdict, every death."""
 
 from __future__ import annotations
 
 import os
 import signal
-import socket
-import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from Xlib import X
-from Xlib.display import Display
-from Xlib.error import DisplayConnectionError
 
-from broker.desktop.desktop import Desktop, Settled
-from broker.desktop.isolation import IsolationKind, available, build_walls, chosen
+from broker.desktop.desktop import Desktop
+from broker.desktop.eyes import Settled
+from broker.desktop.isolation import available
 from broker.desktop.processes import read_line, spawn
 from broker.desktop.xlink import XLink
-from broker.desktop.xserver import SOCKET_DIR, remove_stale_sockets
 from broker.drivers.librecad import RESTARTS_MAX, LibreCadDriver
 from broker.drivers.librecad_home import seed_home
 from broker.refusal import Refusal
@@ -32,41 +28,17 @@ from contract.broker_api import ErrorCode, Verdict
 
 pytestmark = pytest.mark.desktop
 
-ROOT = Path(__file__).resolve().parents[2]
+
 ENV = {"PATH": os.environ["PATH"]}
 Build = Callable[..., LibreCadDriver]
+PidOf = Callable[[LibreCadDriver, str], int]
 FactsOf = Callable[[Path], tuple[Counter[str], list[Any]]]
-
-
-@pytest.fixture
-def desktop(tmp_path: Path) -> Iterator[Desktop]:
-    """A desktop without a CAD program."""
-    made = Desktop(tmp_path, report=available(), base_env=ENV)
-    made.start()
-    yield made
-    made.close()
 
 
 def desktop_of(driver: LibreCadDriver) -> Desktop:
     """The desktop below a driver, to do to it what no caller could."""
     assert driver._desktop is not None
     return driver._desktop
-
-
-def processes_of(state_dir: Path) -> dict[str, int]:
-    """The living processes that were started on this state folder, by name; zombies are dead."""
-    found = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                command = (entry / "cmdline").read_bytes()
-                environ = (entry / "environ").read_bytes()
-                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
-            except OSError:
-                continue
-            if state != "Z" and command and (str(state_dir).encode() in command + environ):
-                found[Path(command.split(b"\0")[0].decode()).name] = int(entry.name)
-    return found
 
 
 def code_of(deed: Callable[[], Any]) -> ErrorCode:
@@ -298,43 +270,30 @@ def test_a_screen_that_never_rests_is_unsettled(build_librecad: Build, seed: byt
     ],
 )
 def test_a_killed_part_is_named_and_the_next_reset_heals(
-    build_librecad: Build, seed: bytes, tmp_path: Path, name: str, code: ErrorCode, state: str
+    build_librecad: Build, seed: bytes, pid_of: PidOf, name: str, code: ErrorCode, state: str
 ) -> None:
     """Whether it dies between two calls or under the actions."""
     driver = build_librecad()
     driver.reset(seed)
-    os.kill(_pid_of(driver, name), signal.SIGKILL)
+    os.kill(pid_of(driver, name), signal.SIGKILL)
     between = code_of(lambda: driver.act([Wait(seconds=0)]))
     state_between = driver.state()
     driver.reset(seed)
-    threading.Timer(0.2, os.kill, (_pid_of(driver, name), signal.SIGKILL)).start()
+    threading.Timer(0.2, os.kill, (pid_of(driver, name), signal.SIGKILL)).start()
     under = code_of(lambda: driver.act([TypeText(text="line 1,1 2,2 k\n")] * 40))
 
     assert (code, code, state, state) == (between, under, state_between, driver.state())
     assert driver.reset(seed).verdict is Verdict.OK
 
 
-def test_a_program_that_hangs_is_named(build_librecad: Build, seed: bytes) -> None:
+def test_a_program_that_hangs_is_named(build_librecad: Build, seed: bytes, pid_of: PidOf) -> None:
     """It is alive, it answers nothing."""
     driver = build_librecad(hang_s=0.5)
     driver.reset(seed)
-    os.kill(_pid_of(driver, "librecad"), signal.SIGSTOP)
+    os.kill(pid_of(driver, "librecad"), signal.SIGSTOP)
 
     assert code_of(lambda: driver.act([Keypress(keys=["esc"])])) is ErrorCode.CAD_HUNG
     assert driver.state() == "cad_hung"
-
-
-def _pid_of(driver: LibreCadDriver, name: str) -> int:
-    desktop = desktop_of(driver)
-    assert desktop._server
-    assert desktop._manager
-    assert desktop._app
-    if name == "librecad":
-        pids = [desktop._app.pid]
-        while children := [int(c) for p in pids for c in Path(f"/proc/{p}/task/{p}/children").read_text().split()]:
-            pids = children
-        return pids[-1]
-    return {"Xvfb": desktop._server.process.pid, "openbox": desktop._manager.pid}[name]
 
 
 def test_a_model_that_quits_the_program_is_shown_it_again(
@@ -369,124 +328,3 @@ def test_save_finds_its_way_out_of(build_librecad: Build, facts_of: FactsOf, see
     driver.act(keys[mess])
 
     assert 1 == sum(count for entity, count in facts_of(driver.save())[0].items() if "CIRCLE" in entity)
-
-
-# -- walls --------------------------------------------------------------------------------------------------------
-
-
-def test_without_the_cookie_nobody_gets_in(desktop: Desktop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor with the cookie of another desktop."""
-    other_dir = tmp_path / "other"
-    other_dir.mkdir()
-    other = Desktop(other_dir, report=available(), base_env=ENV)
-    other.start()
-    assert desktop._server
-    assert other._server
-    display = desktop._server.display
-    monkeypatch.setenv("XAUTHORITY", str(tmp_path / "none"))
-    with pytest.raises(DisplayConnectionError):
-        Display(f":{display}")
-
-    assert code_of(lambda: XLink(display, other._server.cookie_file, [])) is ErrorCode.DISPLAY_DIED
-    assert desktop._server.cookie_file.stat().st_mode & 0o77 == 0
-    other.close()
-
-
-def _inside(desktop: Desktop, command: str) -> str:
-    """What a shell inside the CAD program's walls prints."""
-    assert desktop._server
-    argv = desktop._walls.wrap_app(
-        ["sh", "-c", command],
-        home=desktop.home,
-        drawings=desktop.drawings,
-        cookie=desktop._server.cookie_file,
-        x_socket=desktop._server.socket_path,
-    )
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=False, env=ENV)
-    return done.stdout
-
-
-@pytest.mark.skipif(available().kind is not IsolationKind.BUBBLEWRAP, reason="bubblewrap does not work here")
-def test_inside_the_walls_there_is_nothing_to_find(desktop: Desktop, tmp_path: Path) -> None:
-    """No network, no other process, no gold, no config, no other desktop; only the drawing folder can be written."""
-    assert desktop._server
-    listener = socket.create_server(("127.0.0.1", 0))
-    port = listener.getsockname()[1]
-    secret = tmp_path / "gold.json"
-    secret.write_text("secret")
-    out = _inside(
-        desktop,
-        f"test -e {ROOT} && echo repo; test -e {secret} && echo gold; ls /tmp/.X11-unix; ls /home; "
-        f"grep -c : /proc/net/dev; ls -d /proc/[0-9]* | wc -l; touch /usr/x 2>/dev/null && echo written; "
-        f"touch /home/cad/drawings/attempt.dxf && echo drawn; "
-        f"bash -c ': </dev/tcp/127.0.0.1/{port}' 2>/dev/null && echo network",
-    )
-    listener.close()
-    socket_name, home, interfaces, processes, *rest = out.split()
-
-    assert (desktop._server.socket_path.name, "cad", "1") == (socket_name, home, interfaces)
-    assert int(processes) <= 6
-    assert ["drawn"] == rest
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a desktop its own user")
-def test_with_a_user_of_its_own_the_program_draws_and_reads_nothing_private(
-    build_librecad: Build, facts_of: FactsOf, seed: bytes, tmp_path: Path
-) -> None:
-    """The second-best walls, for machines without bubblewrap."""
-    driver = build_librecad(isolation=chosen("own_uid"))
-    driver.reset(seed)
-    facts = Path(f"/proc/{_pid_of(driver, 'librecad')}/status").read_text()
-    uid = next(line.split()[1] for line in facts.splitlines() if line.startswith("Uid:"))
-    driver.act([TypeText(text="circle 60,40 22 k\n")])
-    saved = driver.save()
-    other = build_walls(chosen("own_uid"))
-    home_mode = desktop_of(driver).home.stat().st_mode & 0o77
-    own_uid = desktop_of(driver)._walls.uid
-
-    assert (str(own_uid), 0) == (uid, home_mode)
-    assert other.uid not in (None, own_uid, 0)
-    assert 1 == sum(count for entity, count in facts_of(saved)[0].items() if "CIRCLE" in entity)
-    other.close()
-
-
-def test_without_walls_it_still_works(build_librecad: Build, seed: bytes) -> None:
-    """The last resort, which preflight names."""
-    driver = build_librecad(isolation=chosen("none"))
-
-    assert driver.reset(seed).verdict is Verdict.OK
-
-
-def test_close_leaves_no_process_no_file_and_no_socket(build_librecad: Build, seed: bytes, tmp_path: Path) -> None:
-    """Whoever starts a thousand desktops in a night must not find a thousand leftovers."""
-    screens = set(Path("/dev/shm").glob("autocad-bench-*"))
-    driver = build_librecad()
-    driver.reset(seed)
-    server = desktop_of(driver)._server
-    assert server
-    alive = processes_of(tmp_path)
-    began = time.monotonic()
-    driver.close()
-    took_s = time.monotonic() - began
-
-    assert {"Xvfb", "openbox", "bwrap"} <= set(alive) or available().kind is not IsolationKind.BUBBLEWRAP
-    assert {} == processes_of(tmp_path)
-    assert not server.socket_path.exists()
-    assert ["drawing"] == [path.name for path in (tmp_path / "librecad-0").iterdir()]
-    assert set(Path("/dev/shm").glob("autocad-bench-*")) <= screens
-    assert took_s < 1.0
-
-
-def test_a_stale_socket_of_a_dead_server_is_removed_and_a_living_one_is_not(desktop: Desktop) -> None:
-    """Killed servers leave their sockets; a thousand of them would use the numbers up."""
-    assert desktop._server
-    stale = SOCKET_DIR / "X7321"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:
-        dead.bind(str(stale))
-    hour_ago = time.time() - 3600
-    os.utime(stale, (hour_ago, hour_ago))
-    os.utime(desktop._server.socket_path, (hour_ago, hour_ago))
-    remove_stale_sockets()
-
-    assert not stale.exists()
-    assert desktop._server.socket_path.exists()
