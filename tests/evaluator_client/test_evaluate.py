@@ -1,0 +1,296 @@
+"""The evaluation stage: our faults end as failed, the drawing's as invalid, and neither ever as the other."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+import anyio
+import pytest
+
+from contract.broker_api import ArtifactReply, ErrorCode, ExportRequest, RenderRequest, SaveRequest, UploadGrant
+from contract.errors import BrokerError, EvaluationError, StateError
+from contract.evaluation_records import EvaluationStatus, EvaluatorName, Stage
+from contract.phases import Cause
+from contract.records import read_record
+from contract.run_dir import RunDir
+from evaluator_client.evaluate import EvaluationResult, evaluate_rollout
+from evaluator_client.ports import EvaluationHost
+from evaluator_client.rescore import rescore
+
+T = TypeVar("T")
+
+ROOT = Path(__file__).resolve().parents[2]
+GOLD = ROOT / "configs" / "gold"
+TASK = "plate"
+ENTRY = GOLD / "ezdxf-1.0.0" / TASK
+EZDXF = EvaluatorName(name="ezdxf", version="1.0.0")
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+class Inline:
+    """A bridge without threads."""
+
+    async def call(self, work: Callable[[], T]) -> T:
+        return work()
+
+
+@dataclass
+class Desk:
+    """A host and its uploads in one: what is sent arrives at once, unless a fault is in the way.
+
+    `faults` maps an artifact's name to what goes wrong at its first calls, in order.
+    """
+
+    drawing: bytes | None = b"0\nEOF\n"
+    metadata: bytes = field(default_factory=lambda: (ENTRY / "metadata.json").read_bytes())
+    render_png: bytes = field(default_factory=lambda: (ENTRY / "render.png").read_bytes())
+    faults: dict[str, list[ErrorCode | str]] = field(default_factory=dict)
+    calls: list[str] = field(default_factory=list)
+    requests: set[str] = field(default_factory=set)
+    _places: dict[str, Path] = field(default_factory=dict)
+
+    def grant(self, name: str, *, bytes_max: int, dest: Path) -> UploadGrant:
+        url = f"http://desk/{len(self._places)}"
+        self._places[url] = dest
+        return UploadGrant(url=url, headers={}, bytes_max=bytes_max)
+
+    async def collect(self, grant: UploadGrant, *, sha256: str, size_bytes: int) -> Path:
+        dest = self._places[grant.url]
+        if not dest.exists() or hashlib.sha256(dest.read_bytes()).hexdigest() != sha256:
+            raise EvaluationError("the upload is not as announced", code="evaluator_transport", is_retryable=True)
+        return dest
+
+    def save(self, request: SaveRequest) -> ArtifactReply:
+        return self._send("attempt", self.drawing, request)
+
+    def export(self, request: ExportRequest) -> ArtifactReply:
+        return self._send("metadata", self.metadata, request)
+
+    def render(self, request: RenderRequest) -> ArtifactReply:
+        return self._send("render", self.render_png, request)
+
+    def _send(
+        self, name: str, content: bytes | None, request: SaveRequest | ExportRequest | RenderRequest
+    ) -> ArtifactReply:
+        self.calls.append(name)
+        assert request.request_id not in self.requests, "a new upload needs a new request"
+        self.requests.add(request.request_id)
+        pending = self.faults.get(name)
+        fault = pending.pop(0) if pending else None
+        if isinstance(fault, ErrorCode):
+            raise BrokerError(f"{name}: {fault}", code=fault, cause=Cause.BROKER_UNREACHABLE)
+        if content is None:
+            return ArtifactReply(name=name, is_present=False, sha256=None, size_bytes=0)
+        arrived = content[:-1] if fault == "torn" else content
+        self._places[request.upload.url].parent.mkdir(parents=True, exist_ok=True)
+        self._places[request.upload.url].write_bytes(arrived)
+        digest = hashlib.sha256(content).hexdigest()
+        return ArtifactReply(name=name, is_present=True, sha256=digest, size_bytes=len(content))
+
+
+def evaluate(desk: Desk, folder: Path, *, gold: Path = GOLD, evaluator: EvaluatorName = EZDXF) -> EvaluationResult:
+    """Run one evaluation against the desk."""
+    inline = Inline()
+    host = EvaluationHost(
+        broker=desk, lease_id="l-1", uploads=desk, host_bridge=inline, score_bridge=inline, utc_now=lambda: NOON
+    )
+
+    def run() -> Awaitable[EvaluationResult]:
+        return evaluate_rollout(
+            run_dir=RunDir(folder), host=host, gold_dir=gold, task_id=TASK, evaluator=evaluator, extension="dxf"
+        )
+
+    return anyio.run(run)
+
+
+def status_of(folder: Path) -> EvaluationStatus:
+    return read_record(RunDir(folder).evaluation.status, EvaluationStatus)
+
+
+def invalid_metadata(code: str) -> bytes:
+    """What the evaluator reports of a drawing that is worth nothing."""
+    facts = json.loads((ENTRY / "metadata.json").read_bytes())
+    facts |= {"status": "invalid", "invalid": {"code": code, "message": "made for a test"}}
+    for name in ("layers", "blocks", "inserts", "entities", "layouts", "warnings"):
+        facts[name] = []
+    facts |= {"extents": {"visible": None, "all": None}, "extents_3d": None}
+    facts["counts"] = dict.fromkeys(facts["counts"], 0)
+    return json.dumps(facts).encode()
+
+
+def test_the_gold_itself_scores_one_and_every_stage_is_on_disk(tmp_path: Path) -> None:
+    """The straight way: each stage is entered once, in order, and the files are listed with their sums."""
+    result = evaluate(Desk(), tmp_path)
+    status = status_of(tmp_path)
+
+    assert (Stage.COMPLETE, 1.0) == (result.state, result.score.deterministic if result.score else None)
+    assert [
+        Stage.QUEUED,
+        Stage.EXPORTING,
+        Stage.EXPORTED,
+        Stage.RENDERING,
+        Stage.RENDERED,
+        Stage.SCORING,
+        Stage.SCORED,
+        Stage.COMPLETE,
+    ] == [entry.state for entry in status.history]
+    assert {"metadata.json", "render.png", "score.json", "diff.png"} == set(status.files)
+
+
+@pytest.mark.parametrize(
+    "code", ["wrong_format", "too_large", "unreadable", "untouched", "nonfinite_geometry", "empty_drawing"]
+)
+def test_a_broken_drawing_is_a_complete_zero_without_a_picture(tmp_path: Path, code: str) -> None:
+    """The model's fault counts as 0, with its code, and no render is asked for."""
+    desk = Desk(metadata=invalid_metadata(code))
+    result = evaluate(desk, tmp_path)
+    score = result.score
+    evaluation = RunDir(tmp_path).evaluation
+
+    assert Stage.INVALID == result.state
+    assert score is not None
+    assert (code, 0.0, 0.0) == (score.invalid.code if score.invalid else None, score.deterministic, score.final)
+    assert ["attempt", "metadata"] == desk.calls
+    assert not evaluation.render.exists()
+    assert not evaluation.diff.exists()
+
+
+def test_no_drawing_at_all_is_invalid_too(tmp_path: Path) -> None:
+    """A model that left nothing did not break us."""
+    result = evaluate(Desk(drawing=None), tmp_path)
+
+    assert Stage.INVALID == result.state
+    assert result.score is not None
+    assert result.score.invalid is not None
+    assert "missing_artifact" == result.score.invalid.code
+
+
+@pytest.mark.parametrize("name", ["attempt", "metadata", "render"])
+@pytest.mark.parametrize("fault", [ErrorCode.UNREACHABLE, ErrorCode.UPLOAD_FAILED, "torn"])
+def test_two_lost_tries_are_repeated_with_a_new_request_and_a_new_address(
+    tmp_path: Path, name: str, fault: ErrorCode | str
+) -> None:
+    """An upload that was cut or expired is asked for again; the third try may still do it."""
+    desk = Desk(faults={name: [fault, fault]})
+
+    assert Stage.COMPLETE == evaluate(desk, tmp_path).state
+    assert 3 == desk.calls.count(name)
+
+
+@pytest.mark.parametrize("name", ["attempt", "metadata", "render"])
+@pytest.mark.parametrize("fault", [ErrorCode.UNREACHABLE, ErrorCode.UPLOAD_FAILED, "torn"])
+def test_the_third_lost_try_is_a_failure_and_never_a_zero(tmp_path: Path, name: str, fault: ErrorCode | str) -> None:
+    """A fault of ours is missing coverage, not a score."""
+    result = evaluate(Desk(faults={name: [fault] * 3}), tmp_path)
+    failure = status_of(tmp_path).failure
+
+    assert (Stage.FAILED, None, "evaluator_transport") == (result.state, result.score, result.failure_code)
+    assert failure is not None
+    assert not RunDir(tmp_path).evaluation.score.exists()
+
+
+@pytest.mark.parametrize("code", [ErrorCode.CAD_DIED, ErrorCode.CAD_HUNG, ErrorCode.DISPLAY_DIED])
+def test_a_host_that_is_gone_is_not_asked_again(tmp_path: Path, code: ErrorCode) -> None:
+    """A dead host answers nothing; three tries would only keep its sandbox alive."""
+    desk = Desk(faults={"attempt": [code]})
+
+    assert Stage.FAILED == evaluate(desk, tmp_path).state
+    assert ["attempt"] == desk.calls
+
+
+def test_facts_of_another_evaluator_version_are_refused(tmp_path: Path) -> None:
+    """There is no "compatible enough"."""
+    facts = json.loads((ENTRY / "metadata.json").read_bytes())
+    facts["evaluator"]["version"] = "1.0.1"
+    result = evaluate(Desk(metadata=json.dumps(facts).encode()), tmp_path)
+
+    assert "evaluator_version_mismatch" == result.failure_code
+
+
+def test_facts_that_do_not_fit_their_schema_are_never_used_in_part(tmp_path: Path) -> None:
+    """An unknown field means another evaluator than the one that was pinned."""
+    facts = json.loads((ENTRY / "metadata.json").read_bytes()) | {"surprise": 1}
+
+    assert "metadata_schema" == evaluate(Desk(metadata=json.dumps(facts).encode()), tmp_path).failure_code
+
+
+def test_a_render_of_another_size_is_our_fault(tmp_path: Path) -> None:
+    """The gold says how large; an evaluator that disagrees cannot be compared with."""
+    from io import BytesIO
+
+    from PIL import Image
+
+    picture = BytesIO()
+    Image.new("L", (10, 10), 255).save(picture, "PNG")
+
+    assert "render_size_mismatch" == evaluate(Desk(render_png=picture.getvalue()), tmp_path).failure_code
+
+
+@pytest.mark.parametrize(
+    ("damage", "code"), [("changed", "cache_checksum"), ("removed", "cache_missing"), ("unpinned", "cache_missing")]
+)
+def test_gold_that_changed_after_preflight_fails_the_evaluation(tmp_path: Path, damage: str, code: str) -> None:
+    """The gold is checked again before it decides anything."""
+    gold = tmp_path / "gold"
+    shutil.copytree(GOLD, gold, ignore=shutil.ignore_patterns("sources"))
+    file = gold / "ezdxf-1.0.0" / TASK / "metadata.json"
+    match damage:
+        case "changed":
+            file.write_bytes(file.read_bytes().replace(b"0", b"1", 1))
+        case "removed":
+            file.unlink()
+        case _:
+            manifest = json.loads((gold / "manifest.json").read_bytes())
+            del manifest["entries"][TASK]
+            (gold / "manifest.json").write_text(json.dumps(manifest))
+    result = evaluate(Desk(), tmp_path / "run", gold=gold)
+
+    assert (Stage.FAILED, code) == (result.state, result.failure_code)
+
+
+def test_scoring_again_gives_identical_bytes_beside_the_first_score(tmp_path: Path) -> None:
+    """The first score stays, and the second proves it."""
+    evaluate(Desk(), tmp_path)
+    run_dir = RunDir(tmp_path)
+    first = run_dir.evaluation.score.read_bytes()
+    again = [rescore(run_dir, gold_dir=GOLD, evaluator=EZDXF) for _ in range(2)]
+
+    assert [True, True] == [scored.delta.is_identical for scored in again]
+    assert ["0001", "0002"] == [scored.folder.name for scored in again]
+    assert first == run_dir.evaluation.score.read_bytes() == (again[1].folder / "score.json").read_bytes()
+    assert run_dir.evaluation.diff.read_bytes() == (again[0].folder / "diff.png").read_bytes()
+
+
+def test_an_invalid_drawing_is_scored_again_to_the_same_zero(tmp_path: Path) -> None:
+    """Zeros are scores too."""
+    evaluate(Desk(metadata=invalid_metadata("untouched")), tmp_path)
+
+    assert rescore(RunDir(tmp_path), gold_dir=GOLD, evaluator=EZDXF).delta.is_identical
+
+
+@pytest.mark.parametrize("name", ["metadata.json", "render.png", "score.json", "status.json"])
+def test_an_archive_that_lacks_a_file_is_refused_whole(tmp_path: Path, name: str) -> None:
+    """Nothing is half-scored: no folder is made, and the error names the file."""
+    evaluate(Desk(), tmp_path)
+    (RunDir(tmp_path).evaluation.root / name).unlink()
+
+    with pytest.raises(StateError, match=name):
+        rescore(RunDir(tmp_path), gold_dir=GOLD, evaluator=EZDXF)
+    assert not (RunDir(tmp_path).evaluation.root / "rescored").exists()
+
+
+def test_an_archive_that_was_changed_is_refused(tmp_path: Path) -> None:
+    """A score of other bytes than those that were judged would be a lie."""
+    evaluate(Desk(), tmp_path)
+    metadata = RunDir(tmp_path).evaluation.metadata
+    metadata.write_bytes(metadata.read_bytes() + b" ")
+
+    with pytest.raises(StateError, match="not the file that was scored"):
+        rescore(RunDir(tmp_path), gold_dir=GOLD, evaluator=EZDXF)
