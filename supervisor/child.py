@@ -30,6 +30,8 @@ class Child:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         self.pid = process.pid
+        # True once SIGKILL came from us: then the signal in the exit status says nothing about the child.
+        self.was_killed_by_us = False
         self._pidfd = os.pidfd_open(process.pid)
         facts = facts_of(process.pid)
         # Not reaped yet, so the kernel still knows it even if it has ended.
@@ -129,6 +131,7 @@ class Child:
             with anyio.move_on_after(grace_s):
                 await self.wait()
         if self._process.poll() is None:
+            self.was_killed_by_us = True
             # Not reaped yet, so the group number cannot have been given to anybody else.
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)

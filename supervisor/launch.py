@@ -7,6 +7,7 @@ nowhere else.
 from __future__ import annotations
 
 import shutil
+import signal
 import sys
 import tempfile
 import traceback
@@ -65,11 +66,13 @@ class PilotEnd:
 
     `state` is what stands in run-state.json, null when nothing readable does. `status` is the exit status, negative for
     a signal; a task that raised counts as 1. `problem` is a line for people when it did not end by itself.
+    `is_stopped`: we told it to stop, and it ended by the signal that said so, before it could write a last word.
     """
 
     state: RunState | None
     status: int
     problem: str = ""
+    is_stopped: bool = False
 
     @property
     def is_final(self) -> bool:
@@ -119,7 +122,9 @@ class ChildPilot:
             shutil.rmtree(home, ignore_errors=True)
         state = read_run_state(RunDir(Path(spec.run_dir)).run_state)
         problem = "" if status == 0 else f"the pilot process ended: {describe_status(status)}"
-        return PilotEnd(state=state, status=status, problem=problem)
+        # A SIGTERM of ours may arrive while the interpreter still starts, and a turn may last longer than our patience.
+        is_stopped = stop.is_set() and (status == -signal.SIGTERM or child.was_killed_by_us)
+        return PilotEnd(state=state, status=status, problem=problem, is_stopped=is_stopped)
 
 
 class SharedPilot:

@@ -114,6 +114,8 @@ def judge_play(play: Play, evaluation: Evaluation | None) -> Verdict:
     pilot = play.pilot
     assert pilot is not None, "a play that was not cut off has a pilot that ended"
     if not pilot.is_final:
+        if pilot.is_stopped:
+            return Verdict(Outcome.VOID, EndedBy.INTERRUPTED, Cause.INTERRUPTED, pilot.problem)
         if pilot.status < 0:
             return Verdict(Outcome.VOID, EndedBy.KILLED, Cause.PILOT_DIED, pilot.problem)
         problem = pilot.problem or "the pilot ended without a final record"

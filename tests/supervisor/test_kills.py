@@ -211,22 +211,41 @@ def test_sigint_ends_with_the_turn_and_resume_plays_what_waited(new_batch: NewBa
     assert [] == batch.torn
 
 
-def test_a_second_sigint_ends_at_once(new_batch: NewBatch) -> None:
+@pytest.mark.parametrize("mode", ["process", "shared"])
+def test_a_second_sigint_ends_at_once(new_batch: NewBatch, mode: str) -> None:
     """A turn of half a minute is not waited for, and still nothing is left."""
-    batch = new_batch(count=2, max_concurrency=2, turns=1, wait_s=30.0)
+    batch = new_batch(count=2, max_concurrency=2, turns=1, wait_s=30.0, mode=mode)
     batch.start()
-    batch.wait_for(lambda state: all(row.phase is Phase.HANDED_OFF for row in state.rollouts))
+    batch.wait_for(
+        lambda state: all(batch.batch_dir.rollout(row.rollout_id).checkpoint.exists() for row in state.rollouts)
+    )
     assert batch.process is not None
     begun = time.monotonic()
     batch.process.send_signal(signal.SIGINT)
     time.sleep(0.5)
+    playing = [row.phase for row in batch.state().rollouts]
     batch.process.send_signal(signal.SIGINT)
     code = batch.wait(10)
 
+    assert [Phase.HANDED_OFF] * 2 == playing
     assert 130 == code
     assert 5.0 > time.monotonic() - begun
     assert [] == batch.alive()
     assert [Cause.INTERRUPTED] * 2 == [row.cause for row in batch.state().rollouts]
+
+
+def test_a_pilot_that_is_stopped_while_it_starts_is_interrupted(new_batch: NewBatch) -> None:
+    """The signal meets an interpreter that does not listen yet: that it died of it is our doing."""
+    batch = new_batch(count=2, max_concurrency=2)
+    batch.start()
+    batch.wait_for(lambda state: any(row.phase is Phase.HANDED_OFF for row in state.rollouts))
+    assert batch.process is not None
+    batch.process.send_signal(signal.SIGINT)
+    code = batch.wait(20)
+
+    assert 130 == code
+    assert {Cause.INTERRUPTED, None} >= {row.cause for row in batch.state().rollouts}
+    assert [] == batch.alive()
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,15 @@ def test_a_killed_pilot_and_a_crashed_one_are_told_apart(tmp_path: Path) -> None
     assert (Cause.PILOT_DIED, EndedBy.KILLED) == (judge_play(killed, None).cause, judge_play(killed, None).ended_by)
     assert (Cause.PILOT_ERROR, EndedBy.ERROR) == (judge_play(crashed, None).cause, judge_play(crashed, None).ended_by)
     assert ("hand_over", "hand_over") == (after_play(killed), after_play(crashed))
+
+
+def test_a_pilot_that_died_of_our_own_signal_was_interrupted(tmp_path: Path) -> None:
+    """SIGTERM may meet an interpreter that does not listen yet."""
+    stopped = replace(pilot(tmp_path, None, status=-15), is_stopped=True)
+
+    verdict = judge_play(Play(pilot=stopped), None)
+
+    assert (Outcome.VOID, Cause.INTERRUPTED, EndedBy.INTERRUPTED) == (verdict.outcome, verdict.cause, verdict.ended_by)
 
 
 def test_a_pilot_that_says_nothing_and_exits_with_zero_is_an_error(tmp_path: Path) -> None:
