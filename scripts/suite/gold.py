@@ -10,7 +10,7 @@ from broker.evaluator.export import Facts
 from broker.evaluator.render import render_flats
 from contract.metadata import Metadata
 from contract.records import dump_pretty
-from evaluator_client.gold import write_entry
+from evaluator_client.gold_writer import write_entry
 
 # Scoring contract, section 4.
 RENDER_SIZE_PX = (1600, 1200)
