@@ -1,7 +1,7 @@
 """Every path of the output tree. Nobody joins strings.
 
 <batch>/
-  batch-state.json  batch-config.json  hosts.jsonl  trace-publisher.json  .lock
+  batch-state.json  batch-config.json  hosts.jsonl  trace-publisher.json  .lock  .reserve
   logs/<rollout_id>.log
   rollouts/<rollout_id>/   RunDir
 """
@@ -133,6 +133,11 @@ class BatchDir:
     def lock(self) -> Path:
         """Held by the one process that may write this folder's state."""
         return self.root / ".lock"
+
+    @property
+    def reserve(self) -> Path:
+        """Space kept while the batch runs, given back when the disk is full so that the ends can be recorded."""
+        return self.root / ".reserve"
 
     @property
     def logs(self) -> Path:

@@ -7,7 +7,7 @@ import secrets
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -15,7 +15,7 @@ import anyio.abc
 
 from contract.batch_records import BatchState, Link, RolloutRow
 from contract.errors import DiskError, HostError, StateError
-from contract.phases import BatchStatus, Outcome, Phase
+from contract.phases import BatchStatus, Cause, Outcome, Phase
 from contract.records import disk_error, replace_file, write_record
 from contract.run_dir import BatchDir
 from supervisor.ambient import Ambient
@@ -26,6 +26,7 @@ from supervisor.locks import HeldLock, take
 from supervisor.prepared import PreparedBatch, PreparedRollout
 from supervisor.processes import facts_of
 from supervisor.progress import ProgressView
+from supervisor.reserve import ReservingBridge, reserved
 from supervisor.sandbox import play_rollout
 from supervisor.seat import Seat
 from supervisor.state import StateBook
@@ -79,14 +80,15 @@ async def run(
 
     `stale_hosts` are those of an earlier controller that no job goes on with; they are ended first.
     """
-    async with _equipped(prepared, ambient, equipment) as tools:
+    async with _equipped(prepared, ambient, equipment) as bare:
+        tools = replace(bare, disk=ReservingBridge(bare.disk, batch_dir.reserve))
         book = StateBook(batch_dir.state, state, bridge=tools.disk, ambient=ambient)
         ledger = Ledger(batch_dir.hosts, kind=tools.hosts.kind, bridge=tools.disk, ambient=ambient)
         view = ProgressView(console, lambda: book.state, ambient)
         book.on_phase(view.note_phase)
         work = _Work(prepared, batch_dir, state.batch_id, book, ledger, tools, view.say)
         try:
-            with view.shown():
+            with view.shown(), reserved(batch_dir.reserve):
                 if stale_hosts:
                     await _reconcile(work, stale_hosts)
                 return await _run(work, jobs, view)
@@ -107,6 +109,7 @@ class _Work:
     say: Callable[[str], None]
     stop: anyio.Event = field(default_factory=anyio.Event)
     is_interrupted: bool = False
+    is_disk_full: bool = False
     faults: list[Exception] = field(default_factory=list)
 
     def seat(self, rollout: PreparedRollout) -> Seat:
@@ -121,6 +124,13 @@ class _Work:
             stop=self.stop,
             say=self.say,
         )
+
+    def note_full_disk(self, error: DiskError | None) -> None:
+        """Start nothing more: it could not be recorded. What plays goes on for as long as it can."""
+        self.is_disk_full = True
+        self.say(f"{error or 'the output disk refuses writes'}; no rollout is started any more")
+        if error is not None:
+            self.faults.append(error)
 
 
 async def _run(work: _Work, jobs: Sequence[tuple[PreparedRollout, Job]], view: ProgressView) -> int:
@@ -146,18 +156,17 @@ async def _do_all(work: _Work, jobs: Sequence[tuple[PreparedRollout, Job]]) -> N
     async def worker() -> None:
         # One iterator for all workers hands the jobs out in the config's order.
         for rollout, job in queue:
-            if work.stop.is_set():
+            if work.stop.is_set() or work.is_disk_full:
                 return
             try:
                 await job(work.seat(rollout))
             except DiskError as error:
-                work.say(f"{rollout.assignment.rollout_id}: {error}")
-                work.faults.append(error)
-                # Nothing that would be started now could be recorded.
-                work.stop.set()
+                work.note_full_disk(error)
             except Exception as error:  # noqa: BLE001  (a bug in one sandbox must not end its siblings)
                 work.say(f"{rollout.assignment.rollout_id}: {type(error).__name__}: {error}")
                 work.faults.append(error)
+            if work.book.row(rollout.assignment.rollout_id).cause is Cause.DISK and not work.is_disk_full:
+                work.note_full_disk(None)
 
     async with anyio.create_task_group() as workers:
         for _ in range(min(work.prepared.max_concurrency, len(jobs))):
@@ -183,9 +192,7 @@ async def _keep_state_current(work: _Work) -> None:
     try:
         await work.book.keep_current()
     except DiskError as error:
-        work.say(str(error))
-        work.faults.append(error)
-        work.stop.set()
+        work.note_full_disk(error)
 
 
 async def _reconcile_at_exit(work: _Work) -> None:
@@ -218,7 +225,8 @@ async def _reconcile(work: _Work, open_hosts: Sequence[HostHistory]) -> None:
 
 
 async def _close_state(work: _Work) -> None:
-    status = BatchStatus.INTERRUPTED if work.is_interrupted or work.stop.is_set() else BatchStatus.FINISHED
+    is_waiting = any(row.phase is Phase.QUEUED for row in work.book.state.rollouts)
+    status = BatchStatus.INTERRUPTED if work.is_interrupted or is_waiting else BatchStatus.FINISHED
     try:
         await work.book.set_status(status)
     except DiskError as error:

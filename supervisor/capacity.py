@@ -36,6 +36,10 @@ class SlotUse(Record):
     core_share: float
 
 
+def _nothing() -> None:
+    """Nobody wants to know."""
+
+
 def slots_folder() -> Path:
     """The folder of this user's slots: the same for a login and for a cron job, whatever their environments say."""
     return Path("/tmp") / f"autocad-bench-slots-{os.geteuid()}"
@@ -56,11 +60,18 @@ class Slots:
 
     @asynccontextmanager
     async def slot(
-        self, needs: HostNeeds, *, batch_id: str, rollout_id: str, has_host: bool = False
+        self,
+        needs: HostNeeds,
+        *,
+        batch_id: str,
+        rollout_id: str,
+        has_host: bool = False,
+        on_wait: Callable[[], None] = _nothing,
     ) -> AsyncIterator[None]:
         """Wait for a place, and hold it. Raises `StateError` or `DiskError` when the folder cannot be used.
 
-        `has_host`: the host exists already, so it is counted at once, whether there is room for it or not.
+        `has_host`: the host exists already, so it is counted at once, whether there is room for it or not. `on_wait`
+        is called once if there is none now.
         """
         use = SlotUse(
             pid=os.getpid(),
@@ -69,7 +80,11 @@ class Slots:
             memory_bytes=needs.memory_bytes,
             core_share=1 / needs.hosts_per_core,
         )
+        is_waiting = False
         while (held := self.try_take(use, is_forced=has_host)) is None:
+            if not is_waiting:
+                is_waiting = True
+                on_wait()
             # Spread out, so that batches that wait for the same place do not ask in step.
             await self.ambient.sleep(ASK_AGAIN_S * (0.75 + 0.5 * self.ambient.chance.random()))
         try:

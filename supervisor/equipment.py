@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -20,9 +21,18 @@ class SlotSource(Protocol):
     """Places for hosts on this machine."""
 
     def slot(
-        self, needs: HostNeeds, *, batch_id: str, rollout_id: str, has_host: bool = False
+        self,
+        needs: HostNeeds,
+        *,
+        batch_id: str,
+        rollout_id: str,
+        has_host: bool = False,
+        on_wait: Callable[[], None],
     ) -> AbstractAsyncContextManager[None]:
-        """Wait for one, and hold it inside of the block. A host that exists already (`has_host`) does not wait."""
+        """Wait for one, and hold it inside of the block. A host that exists already (`has_host`) does not wait.
+
+        `on_wait` is called once if there is none now.
+        """
         ...
 
 

@@ -155,6 +155,8 @@ class SharedPilot:
                 stop=stop,
             )
             await run_rollout(spec, world)
+        except DiskError:
+            raise
         except Exception as error:  # noqa: BLE001  (a bug in one pilot is that rollout's record, not its siblings' end)
             return _crashed(spec, error, log)
         return PilotEnd(state=read_run_state(RunDir(Path(spec.run_dir)).run_state), status=0)

@@ -23,7 +23,9 @@ class Ledger:
     """The one writer of a batch's `hosts.jsonl`. Its caller holds the folder's lock."""
 
     def __init__(self, path: Path, *, kind: Literal["local", "ec2"], bridge: Bridge, ambient: Ambient) -> None:
+        self._path = path
         self._lines = LineAppender(path)
+        self._is_torn = False
         self._kind = kind
         self._bridge = bridge
         self._ambient = ambient
@@ -40,8 +42,14 @@ class Ledger:
         )
 
         def write() -> None:
+            if self._is_torn:
+                # Opening the file closes off half a line that a full disk left.
+                self._lines.close()
+                self._lines = LineAppender(self._path)
+            self._is_torn = True
             self._lines.append(line)
             self._lines.sync()
+            self._is_torn = False
 
         await self._bridge.call(write)
 

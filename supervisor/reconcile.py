@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -144,6 +145,9 @@ async def _end(batch_dir: BatchDir, found: BatchFindings, ambient: Ambient) -> B
     voided = 0
     if state.status is BatchStatus.RUNNING or found.unsettled:
         voided = await settle_dead_batch(batch_dir, state, disk=disk, ambient=ambient)
+    # Its controller did not come so far as to give it back.
+    with suppress(OSError):
+        batch_dir.reserve.unlink(missing_ok=True)
     return BatchFindings(
         found.folder,
         found.batch_id,

@@ -340,7 +340,9 @@ class FakeSlots:
         self._world = world
 
     @asynccontextmanager
-    async def slot(self, needs: object, *, batch_id: str, rollout_id: str, has_host: bool = False) -> Any:
+    async def slot(
+        self, needs: object, *, batch_id: str, rollout_id: str, has_host: bool = False, on_wait: Any = None
+    ) -> Any:
         world = self._world
         await world.step("slot", rollout_id)
         world.places_held += 1

@@ -325,9 +325,15 @@ def test_a_disk_that_refuses_a_pilot_voids_its_rollout(tmp_path: Path) -> None:
             raise DiskError("cannot write frames/000001.png: No space left on device")
 
     world.trouble = trouble
-    _, batch_dir, _ = play(world, tmp_path)
+    code, batch_dir, said = play(world, tmp_path, count=3)
 
-    assert Cause.DISK == read_state(batch_dir).rollouts[0].cause
+    state = read_state(batch_dir)
+    assert 1 == code
+    assert [Cause.DISK, None, None] == [row.cause for row in state.rollouts]
+    # The sibling went on; the third, which could not have been recorded, waits for a resume.
+    assert [Phase.FAILED, Phase.FINISHED, Phase.QUEUED] == [row.phase for row in state.rollouts]
+    assert BatchStatus.INTERRUPTED == state.status
+    assert "no rollout is started any more" in said
 
 
 def test_a_row_carries_the_turns_of_a_running_pilot(tmp_path: Path) -> None:

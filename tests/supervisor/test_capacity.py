@@ -92,7 +92,8 @@ def test_a_host_that_exists_already_is_counted_without_waiting(tmp_path: Path) -
 
 
 def test_a_cancelled_wait_takes_nothing(tmp_path: Path) -> None:
-    """Waiting is cancellable, and leaves no lock behind."""
+    """Waiting is cancellable, is said once, and leaves no lock behind."""
+    said: list[str] = []
 
     async def work() -> None:
         mine = slots(tmp_path / "s", virtual_ambient())
@@ -100,11 +101,14 @@ def test_a_cancelled_wait_takes_nothing(tmp_path: Path) -> None:
             for number in range(6):
                 await stack.enter_async_context(mine.slot(NEEDS, batch_id="b", rollout_id=f"r-{number}"))
             with anyio.move_on_after(30) as scope:
-                await stack.enter_async_context(mine.slot(NEEDS, batch_id="b", rollout_id="late"))
+                late = mine.slot(NEEDS, batch_id="b", rollout_id="late", on_wait=lambda: said.append("waits"))
+                await stack.enter_async_context(late)
             assert scope.cancelled_caught
             assert 6 == slots_in_use(tmp_path / "s")
 
     in_virtual_time(work)
+
+    assert ["waits"] == said
 
 
 def test_the_place_of_a_killed_holder_is_free_at_once(tmp_path: Path) -> None:

@@ -1,0 +1,57 @@
+"""Space on the output disk, kept for the moment when there is none left: the ends must be recorded even then."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, TypeVar
+
+from contract.errors import DiskError
+from supervisor.bridge import Bridge
+
+T = TypeVar("T")
+
+# Results and rows of some hundred rollouts take about 2 KB each, and the state is written twice for a moment.
+RESERVE_BYTES: Final = 2 * 1024 * 1024
+
+
+class ReservingBridge:
+    """Does disk work over `bridge`. The first write that the disk refuses gives the reserve back and is tried again."""
+
+    def __init__(self, bridge: Bridge, reserve: Path) -> None:
+        self._bridge = bridge
+        self._reserve = reserve
+
+    async def call(self, work: Callable[[], T]) -> T:
+        """Run `work`, twice if need be. Raises `DiskError` when even that did not help."""
+        try:
+            return await self._bridge.call(work)
+        except DiskError:
+            if not self._spend():
+                raise
+        return await self._bridge.call(work)
+
+    def _spend(self) -> bool:
+        try:
+            self._reserve.unlink()
+        except OSError:
+            return False
+        return True
+
+
+@contextmanager
+def reserved(path: Path) -> Iterator[None]:
+    """Keep the reserve inside of the block. On a disk that has no room for it there is none, and that is no error."""
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(descriptor, 0, RESERVE_BYTES)
+        finally:
+            os.close(descriptor)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)

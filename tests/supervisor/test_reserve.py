@@ -1,0 +1,70 @@
+"""The reserve on the output disk: given back at the first refusal, so that the ends are recorded even then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from contract.errors import DiskError
+from supervisor.reserve import RESERVE_BYTES, ReservingBridge, reserved
+from tests.batch_fakes import InlineBridge, in_virtual_time
+
+
+class FullDisk:
+    """A disk that has room for a write only once the reserve is gone."""
+
+    def __init__(self, reserve: Path) -> None:
+        self.reserve = reserve
+        self.written = 0
+
+    def write(self) -> str:
+        if self.reserve.exists():
+            raise DiskError("cannot write result.json: No space left on device")
+        self.written += 1
+        return "written"
+
+
+def call(bridge: ReservingBridge, work: Callable[[], str]) -> str:
+    async def go() -> str:
+        return await bridge.call(work)
+
+    return in_virtual_time(go)
+
+
+def test_a_refused_write_is_tried_again_in_the_room_that_was_kept(tmp_path: Path) -> None:
+    """Once: the second refusal is final."""
+    reserve = tmp_path / ".reserve"
+    disk = FullDisk(reserve)
+    bridge = ReservingBridge(InlineBridge(), reserve)
+
+    with reserved(reserve):
+        said = call(bridge, disk.write)
+        reserve.write_bytes(b"")
+        reserve.unlink()
+        reserve.mkdir()
+        with pytest.raises(DiskError):
+            call(bridge, disk.write)
+        reserve.rmdir()
+
+    assert ("written", 1) == (said, disk.written)
+
+
+def test_the_reserve_is_real_space_and_is_gone_afterwards(tmp_path: Path) -> None:
+    """A hole in a file would be no reserve."""
+    reserve = tmp_path / ".reserve"
+
+    with reserved(reserve):
+        blocks = reserve.stat().st_blocks * 512
+
+    assert RESERVE_BYTES <= blocks
+    assert not reserve.exists()
+
+
+def test_a_disk_without_room_for_a_reserve_plays_without_one(tmp_path: Path) -> None:
+    """Preflight asks for room; what remains of it is not this module's affair."""
+    with reserved(tmp_path / "no-such-folder" / ".reserve"):
+        pass
+
+    assert [] == list(tmp_path.iterdir())
