@@ -105,6 +105,7 @@ def _clustered(labels: Ints, columns: Sequence[tuple[Array, float]]) -> Ints:
     """Split every label where, in some column, sorted values are further apart than that column's tolerance."""
     # A column that varies by less than its tolerance splits nothing.
     columns = [(values, tolerance) for values, tolerance in columns if len(values) and np.ptp(values) > tolerance]
+    labels = np.unique(labels, return_inverse=True)[1].reshape(-1)
     count = -1
     while count != (count := int(labels.max()) if len(labels) else 0):
         for values, tolerance in columns:

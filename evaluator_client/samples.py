@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from evaluator_client.canonical import Primitives
-from evaluator_client.strokes import Ints
+from evaluator_client.strokes import TURN, Ints
 from evaluator_client.tolerances import SAMPLES_MAX, Array
 
 _CURVE_SAMPLES_MIN: Final = 8
@@ -43,6 +43,9 @@ def sample(primitives: Primitives, h: float) -> Samples:
     lengths = primitives.lengths
     counts = np.maximum(1, np.ceil(lengths / h * (1 - 1e-12))).astype(np.int64)
     counts[len(segments) :] = np.maximum(counts[len(segments) :], _CURVE_SAMPLES_MIN)
+    # Full circles are cut at 0 degrees wherever they were drawn from: a quarter turn must not move their samples.
+    arc_counts = counts[len(segments) : len(segments) + len(arcs)]
+    arc_counts[arcs[:, 5] >= TURN - 1e-9] += -arc_counts[arcs[:, 5] >= TURN - 1e-9] % 4
     parts = [
         _on_segments(segments, counts[: len(segments)]),
         _on_arcs(arcs, counts[len(segments) : len(segments) + len(arcs)]),
