@@ -39,8 +39,8 @@ from tests.batch_fakes import (
 )
 
 _CHOSEN = os.environ.get("AUTOCAD_BENCH_SIM_SEED", "").strip()
-FEW = [int(_CHOSEN)] if _CHOSEN else list(range(16))
-MANY = [] if _CHOSEN else list(range(16, 120))
+FEW = [int(_CHOSEN)] if _CHOSEN else list(range(8))
+MANY = [] if _CHOSEN else list(range(8, 120))
 # A batch that plays for longer than this hangs: its rollouts take a minute each.
 VIRTUAL_S_MAX = 50_000.0
 TRUE_CAUSES = {
