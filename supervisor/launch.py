@@ -9,7 +9,6 @@ from __future__ import annotations
 import shutil
 import signal
 import sys
-import tempfile
 import traceback
 from collections.abc import Callable
 from contextlib import aclosing, suppress
@@ -27,6 +26,7 @@ from contract.errors import DiskError
 from contract.rollout_records import BROKER_TOKEN_VARIABLE, PROVIDER_KEY_VARIABLE, RolloutSpec, RunState
 from contract.run_dir import RunDir
 from supervisor.child import Child, describe_status, open_log
+from supervisor.hosts.folders import SCRATCH, pilot_home
 from supervisor.hosts.local import BASE_ENVIRONMENT
 from supervisor.state import read_run_state
 
@@ -99,7 +99,7 @@ class ChildPilot:
     """An interpreter of its own per rollout: isolated, with an environment that is built and not inherited."""
 
     def __init__(
-        self, *, command: tuple[str, ...] = (sys.executable, "-I", "-m", "pilot"), scratch: Path = Path("/tmp")
+        self, *, command: tuple[str, ...] = (sys.executable, "-I", "-m", "pilot"), scratch: Path = SCRATCH
     ) -> None:
         self._command = command
         self._scratch = scratch
@@ -108,8 +108,10 @@ class ChildPilot:
         self, spec: RolloutSpec, secrets: PilotSecrets, *, log: Path, stop: anyio.Event, on_progress: OnProgress
     ) -> PilotEnd:
         """Start the process, follow it, and see it end. Raises `DiskError`."""
-        home = Path(tempfile.mkdtemp(prefix="autocad-bench-pilot-", dir=self._scratch))
+        home = pilot_home(self._scratch, spec.host.host_id)
         try:
+            # It may be there already: a rollout that goes on has the host of the controller that died.
+            home.mkdir(mode=0o700, exist_ok=True)
             environment = _environment(secrets, home=home)
             child = Child.spawn(self._command, environment=environment, log=log, cwd=Path("/"))
             try:

@@ -29,6 +29,7 @@ from contract.phases import Cause
 from contract.records import Record
 from supervisor.bridge import Bridge
 from supervisor.child import AdoptedProcess, Child, describe_status
+from supervisor.hosts.folders import SCRATCH, host_folder, pilot_home
 from supervisor.hosts.lease import Host, HostOrder
 from supervisor.keyring import TokenStore
 from supervisor.ledger import HostHistory
@@ -97,7 +98,7 @@ class LocalHosts:
         *,
         bridge: Bridge,
         tokens: TokenStore,
-        scratch: Path = Path("/tmp"),
+        scratch: Path = SCRATCH,
         command: tuple[str, ...] = (sys.executable, "-I", "-m", "broker"),
     ) -> None:
         self.kind: Literal["local", "ec2"] = "local"
@@ -177,7 +178,8 @@ class LocalHosts:
                 live.process.close()
             if self._config.orphan_s > 0:
                 self._tokens.forget(host_id)
-            await self._bridge.call(partial(_remove, self._folder(host_id)))
+            for folder in (self._folder(host_id), pilot_home(self._scratch, host_id)):
+                await self._bridge.call(partial(_remove, folder))
         if left:
             raise HostError(
                 f"processes {sorted(process.pid for process in left)} of host {left[0].host_id!r} outlived SIGKILL",
@@ -224,7 +226,7 @@ class LocalHosts:
         return self._config.orphan_s + TOKEN_MARGIN_S
 
     def _folder(self, host_id: str) -> Path:
-        return self._scratch / f"autocad-bench-{host_id}"
+        return host_folder(self._scratch, host_id)
 
     def _start_line(self, order: HostOrder, token: SecretStr, folder: Path) -> bytes:
         start = {
