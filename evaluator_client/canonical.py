@@ -195,28 +195,29 @@ def _merge_arcs(strokes: Strokes, groups: Ints, epsilon: float) -> tuple[Array, 
     group = groups[strokes.arc_entity]
     label = _clustered(group, [(arcs[:, k], epsilon) for k in range(4)])
     order = np.lexsort((arcs[:, 5], arcs[:, 4], label))
-    merged: list[Array] = []
-    sources: list[Sources] = []
-    kept: list[int] = []
-    dup = 0.0
     bounds = np.flatnonzero(np.concatenate([[True], np.diff(label[order]) != 0, [True]]))
-    for begin, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+    sizes = np.diff(bounds)
+    # An arc that shares its circle with none stays as it is.
+    alone = order[bounds[:-1][sizes == 1]]
+    merged = [arcs[alone]]
+    sources: list[Sources] = [(index,) for index in strokes.arc_entity[alone].tolist()]
+    kept = alone.tolist()
+    dup = 0.0
+    for begin, stop in zip(bounds[:-1][sizes > 1].tolist(), bounds[1:][sizes > 1].tolist(), strict=True):
         members = order[begin:stop]
-        rows = arcs[members]
-        if len(rows) == 1:
-            runs = [(float(rows[0, 4]), float(rows[0, 5]), [0])]
-        else:
-            runs = _turn_unions(rows[:, 4].tolist(), rows[:, 5].tolist(), max(epsilon / float(rows[0, 3]), 1e-12))
-        for start, sweep, which in runs:
-            is_full = sweep >= TURN - 1e-9
+        rows, entities = arcs[members], strokes.arc_entity[members].tolist()
+        starts, sweeps, radius = rows[:, 4].tolist(), rows[:, 5].tolist(), float(rows[0, 3])
+        for start, sweep, which in _turn_unions(starts, sweeps, max(epsilon / radius, 1e-12)):
             row = rows[which[0]].copy()
-            row[4], row[5] = (0.0, TURN) if is_full else (start, sweep)
-            merged.append(row)
-            sources.append(tuple(sorted({int(strokes.arc_entity[members[i]]) for i in which})))
+            row[4], row[5] = start, sweep
+            merged.append(row[None])
+            sources.append(tuple(sorted({entities[i] for i in which})))
             kept.append(int(members[which[0]]))
             if len(which) > 1:
-                dup += max(0.0, (sum(float(rows[i, 5]) for i in which) - row[5]) * float(row[3]))
-    return np.array(merged), sources, group[np.array(kept, dtype=np.int64)], dup
+                dup += max(0.0, (sum(sweeps[i] for i in which) - sweep) * radius)
+    found = np.concatenate(merged)
+    found[found[:, 5] >= TURN - 1e-9, 4:] = (0.0, TURN)
+    return found, sources, group[np.array(kept, dtype=np.int64)], dup
 
 
 def _turn_unions(starts: list[float], sweeps: list[float], tolerance: float) -> list[tuple[float, float, list[int]]]:
@@ -225,14 +226,19 @@ def _turn_unions(starts: list[float], sweeps: list[float], tolerance: float) -> 
     for i, (start, sweep) in enumerate(zip(starts, sweeps, strict=True)):
         if runs and start <= runs[-1][0] + runs[-1][1] + tolerance:
             begin, so_far, which = runs[-1]
-            runs[-1] = (begin, max(so_far, start + sweep - begin), [*which, i])
+            which.append(i)
+            runs[-1] = (begin, max(so_far, start + sweep - begin), which)
         else:
             runs.append((start, sweep, [i]))
     # The last run may reach over the start of the turn into the first ones.
-    while len(runs) > 1 and runs[-1][0] + runs[-1][1] >= runs[0][0] + TURN - tolerance:
-        begin, so_far, which = runs.pop()
-        head, head_sweep, head_which = runs.pop(0)
-        runs.append((begin, max(so_far, head + TURN + head_sweep - begin), which + head_which))
+    first = 0
+    while first < len(runs) - 1 and runs[-1][0] + runs[-1][1] >= runs[first][0] + TURN - tolerance:
+        begin, so_far, which = runs[-1]
+        head, head_sweep, head_which = runs[first]
+        which.extend(head_which)
+        runs[-1] = (begin, max(so_far, head + TURN + head_sweep - begin), which)
+        first += 1
+    runs = runs[first:]
     if len(runs) == 1 and runs[0][1] >= TURN - tolerance:
         runs = [(0.0, TURN, runs[0][2])]
     return runs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,10 +19,8 @@ from contract.metadata import (
     LineEntity,
     MeshEntity,
     Metadata,
-    OtherEntity,
     PointEntity,
     PolylineEntity,
-    RasterEntity,
     SolidEntity,
     SplineEntity,
     TextEntity,
@@ -29,6 +28,7 @@ from contract.metadata import (
 
 CurveEntity = LineEntity | PolylineEntity | ArcEntity | CircleEntity | EllipseEntity | SplineEntity
 BodyEntity = MeshEntity | SolidEntity
+CURVE_KINDS: Final = frozenset({"line", "polyline", "arc", "circle", "ellipse", "spline"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +58,19 @@ def facts_of(metadata: Metadata) -> Facts:
     """Sort the entities; hidden ones, paper space and pictures take no part."""
     model = [entity for entity in metadata.entities if entity.space == "model"]
     visible = [entity for entity in model if entity.is_visible]
+    by_kind: dict[str, list[Any]] = {}
+    for entity in visible:
+        by_kind.setdefault(entity.kind, []).append(entity)
     return Facts(
-        curves=[e for e in visible if isinstance(e, CurveEntity)],
-        areas=[e for e in visible if isinstance(e, FillEntity | HatchEntity)],
-        points=[e for e in visible if isinstance(e, PointEntity)],
-        texts=[e for e in visible if isinstance(e, TextEntity)],
-        dimensions=[e for e in visible if isinstance(e, DimensionEntity)],
-        bodies=[e for e in visible if isinstance(e, BodyEntity)],
-        hidden_count=sum(not e.is_visible and not isinstance(e, RasterEntity) for e in model),
-        other_count=sum(isinstance(e, OtherEntity) for e in visible),
-        raster_count=sum(isinstance(e, RasterEntity) for e in model),
+        curves=[e for e in visible if e.kind in CURVE_KINDS],  # type: ignore[misc]  # their kind says so
+        areas=by_kind.get("fill", []) + by_kind.get("hatch", []),
+        points=by_kind.get("point", []),
+        texts=by_kind.get("text", []),
+        dimensions=by_kind.get("dimension", []),
+        bodies=by_kind.get("mesh", []) + by_kind.get("solid", []),
+        hidden_count=sum(not e.is_visible and e.kind != "raster" for e in model),
+        other_count=len(by_kind.get("other", [])),
+        raster_count=sum(e.kind == "raster" for e in model),
         xref_count=metadata.counts.xref,
         insunits=metadata.units.insunits,
     )
