@@ -1,12 +1,17 @@
-"""LibreCAD's settings in a fresh home: no first-run dialog, millimetres, no backups, no blinking cursor."""
+"""LibreCAD's settings in a fresh home: full size, no first-run dialog, millimetres, no backups, no blinking cursor."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Final
 
+from contract.actions import SCREEN_HEIGHT_PX, SCREEN_WIDTH_PX
+
+# Openbox's title bar in our theme, measured. LibreCAD places the drawing by the size that its window has while it loads
+# the file. Born with the size of a maximised window, it need not have heard from the window manager by then.
+TITLE_BAR_PX: Final = 19
 # LibreCAD reads booleans as integers: `true` would mean 0.
-LIBRECAD_CONF: Final = """[Appearance]
+LIBRECAD_CONF: Final = f"""[Appearance]
 Language=en
 LanguageCmd=en
 Antialiasing=0
@@ -32,6 +37,11 @@ EnableLeftSidebar=1
 EnableCADToolbars=1
 [WindowOptions]
 SubWindowMode=0
+[Geometry]
+WindowX=0
+WindowY=0
+WindowWidth={SCREEN_WIDTH_PX}
+WindowHeight={SCREEN_HEIGHT_PX - TITLE_BAR_PX}
 [CustomToolbars]
 DefaultCustom=DrawMText, DrawHatch, DrawImage, BlocksCreate, DrawPoint
 """

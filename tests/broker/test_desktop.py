@@ -118,6 +118,20 @@ def test_the_floor_plan_is_the_same_drawing_every_time(build_librecad: Build, fa
     assert [facts_of(expected)] * 4 == drawings
 
 
+def test_a_late_window_manager_leaves_the_first_frame_as_it_is(
+    build_librecad: Build, seed: bytes, pid_of: PidOf
+) -> None:
+    """A drawing that is loaded before its window is maximised, as on a cold machine, lies where it always does."""
+    driver = build_librecad()
+    usual = driver.reset(seed)
+    desktop_of(driver).end_app()
+    manager = pid_of(driver, "openbox")
+    os.kill(manager, signal.SIGSTOP)
+    threading.Timer(1.0, os.kill, (manager, signal.SIGCONT)).start()
+
+    assert usual.sha256 == driver.reset(seed).sha256
+
+
 def test_the_settings_hold_no_boolean_word(tmp_path: Path) -> None:
     """LibreCAD reads `true` as the number 0."""
     seed_home(tmp_path)
