@@ -1,0 +1,1 @@
+"""Plays one rollout. Start reading in `rollout.py`."""

@@ -1,0 +1,1 @@
+"""Who can play: models behind one protocol, chosen by provider in `registry.py`."""
