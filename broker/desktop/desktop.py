@@ -43,6 +43,8 @@ WINDOWS_GONE_S_MAX: Final = 5.0
 BETWEEN_S_MAX: Final = 2.0
 FINAL_S_MAX: Final = 5.0
 REST_POINT: Final = (960, 540)
+# Whatever folder a process was started in, it may call it so.
+OWN_FOLDER: Final = Path("/proc/self/cwd")
 
 
 class AppEnded(Exception):
@@ -134,8 +136,18 @@ class Desktop:
 
     @property
     def drawings_inside(self) -> Path:
-        """How the CAD program calls that folder."""
-        return INSIDE_DRAWINGS if self.report.kind is IsolationKind.BUBBLEWRAP else self.drawings
+        """How the CAD program calls that folder: the same on each desktop, because it shows the name on the screen."""
+        return INSIDE_DRAWINGS if self.report.kind is IsolationKind.BUBBLEWRAP else OWN_FOLDER
+
+    def keep(self, name: str) -> Path:
+        """Copy a drawing out of the desktop's own folder, if it lies there, to where it outlives the desktop."""
+        kept = self._state_dir / "drawing" / name
+        saved = self.drawings / name if self._folder is not None else kept
+        # A link could name a file that only we may read.
+        if saved != kept and saved.is_file() and not saved.is_symlink():
+            kept.parent.mkdir(mode=0o700, exist_ok=True)
+            shutil.copyfile(saved, kept)
+        return kept
 
     def fresh_home(self) -> Path:
         """Empty the home folder; the CAD program must not be running."""
@@ -173,7 +185,7 @@ class Desktop:
                 name,
                 wrapped,
                 env=full_env,
-                cwd=self.home,
+                cwd=self.drawings,
                 setpriv_options=self._walls.setpriv_options,
                 prefix=self._walls.app_prefix,
             )

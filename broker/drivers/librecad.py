@@ -114,13 +114,7 @@ class LibreCadDriver:
         with self._noted():
             desktop = self._ready_desktop()
             self._outlive(desktop, lambda: self._save(desktop))
-            saved = desktop.drawings / ARTIFACT_NAME
-            kept = self._state_dir / "drawing" / ARTIFACT_NAME
-            # A link could name a file that only we may read.
-            if saved != kept and saved.is_file() and not saved.is_symlink():
-                kept.parent.mkdir(mode=0o700, exist_ok=True)
-                shutil.copyfile(saved, kept)
-            return kept
+            return desktop.keep(ARTIFACT_NAME)
 
     def state(self) -> DriverState:
         """From any thread: the processes are asked, not the program."""
@@ -142,6 +136,10 @@ class LibreCadDriver:
         """Kill all and remove the desktop's folder; the drawing stays in the state folder."""
         self._state = "stopped"
         if self._desktop is not None:
+            self._desktop.kill()
+            # Where there is no room for it, the desktop must be ended all the same.
+            with contextlib.suppress(OSError):
+                self._desktop.keep(ARTIFACT_NAME)
             self._desktop.close()
             self._desktop = None
 

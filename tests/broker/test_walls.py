@@ -21,7 +21,7 @@ from broker.desktop.xlink import XLink
 from broker.desktop.xserver import SOCKET_DIR, remove_stale_sockets
 from broker.drivers.librecad import LibreCadDriver
 from broker.refusal import Refusal
-from contract.actions import TypeText
+from contract.actions import Keypress, TypeText
 from contract.broker_api import ErrorCode, Verdict
 
 pytestmark = pytest.mark.desktop
@@ -130,6 +130,23 @@ def test_with_a_user_of_its_own_the_program_draws_and_reads_nothing_private(
     assert other.uid not in (None, own_uid, 0)
     assert 1 == sum(count for entity, count in facts_of(saved)[0].items() if "CIRCLE" in entity)
     other.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a desktop its own user")
+def test_with_a_user_of_its_own_the_first_frame_and_what_is_left_are_as_ever(
+    build_librecad: Build, seed: bytes, tmp_path: Path
+) -> None:
+    """No path of this machine is on the screen, and a drawing outlives its desktop."""
+    drivers = [build_librecad(isolation=chosen("own_uid")) for _ in range(2)]
+    frames = [driver.reset(seed).sha256 for driver in drivers]
+    drivers[0].act([TypeText(text="circle 60,40 22 k\n"), Keypress(keys=["ctrl", "s"])])
+    for driver in drivers:
+        driver.close()
+    drawn, empty = [(tmp_path / f"librecad-{n}" / "drawing" / "attempt.dxf").read_bytes() for n in range(2)]
+
+    assert frames[0] == frames[1]
+    assert seed == empty
+    assert b"CIRCLE" in drawn
 
 
 def test_without_walls_it_still_works(build_librecad: Build, seed: bytes) -> None:
