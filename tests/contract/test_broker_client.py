@@ -188,60 +188,6 @@ def test_an_answer_that_trickles_meets_the_deadline() -> None:
     assert time.monotonic() - began < 4
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        b"HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n{}",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
-        b"HTTP/1.1 100 Continue\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}{}",
-        b"HTTP/3 200 OK\r\nContent-Length: 2\r\n\r\n{}",
-        b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 5_000,
-        b"\n",
-        b"",
-    ],
-)
-def test_what_is_not_the_http_of_a_broker_is_a_lost_answer(answer: bytes) -> None:
-    """Nothing is guessed from an answer that a broker would not give."""
-
-    def say(handler: BaseHTTPRequestHandler) -> None:
-        handler.wfile.write(answer)
-        handler.close_connection = True
-
-    with speaking(meddle=first(99, say)) as (client, _), pytest.raises(BrokerError) as caught:
-        client.health(read_s=0.3)
-
-    assert ErrorCode.UNREACHABLE == caught.value.code
-
-
-def test_an_answer_may_arrive_in_any_pieces() -> None:
-    """A head that is cut in the middle of its last line break, a body that comes with the head."""
-    body = FakeHost().health().model_dump_json().encode()
-    whole = b"HTTP/1.1 200 OK\r\ncontent-length:%d\r\n\r\n" % len(body) + body
-
-    for cut in (1, whole.index(b"\r\n\r\n") + 2, len(whole) - len(body), len(whole) - 1):
-
-        def say(handler: BaseHTTPRequestHandler, cut: int = cut) -> None:
-            handler.wfile.write(whole[:cut])
-            time.sleep(0.02)
-            handler.wfile.write(whole[cut:])
-
-        with speaking(meddle=first(2, say)) as (client, _):
-            assert client.health() == client.health()
-
-
-def test_an_answer_without_a_length_ends_with_its_connection() -> None:
-    """HTTP/1.0 answers like this."""
-    body = FakeHost().health().model_dump_json().encode()
-
-    def say(handler: BaseHTTPRequestHandler) -> None:
-        handler.wfile.write(b"HTTP/1.0 200 OK\r\n\r\n" + body)
-        handler.close_connection = True
-
-    with speaking(meddle=first(1, say)) as (client, _):
-        assert "h-fake" == client.health().host_id == client.health().host_id
-
-
 def test_a_damaged_frame_is_fetched_again() -> None:
     """Length and SHA-256 are checked on every frame."""
     host = FakeHost()
@@ -369,7 +315,7 @@ def test_no_error_holds_the_token() -> None:
 
 
 def test_a_token_that_a_head_cannot_hold_is_refused_without_saying_it() -> None:
-    """And one that could begin a line of its own."""
+    """http.client would print it."""
     assert [False] * 4 == [is_header_safe(token) for token in ("a\nb", "", "ü", "x" * 257)]
     with pytest.raises(AssertionError) as caught:
         BrokerClient("http://127.0.0.1:1", SecretStr("a\r\nX-Evil: 1"))
