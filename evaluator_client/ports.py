@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from contract.bridge import Bridge
 from contract.broker_api import ArtifactReply, ExportRequest, RenderRequest, SaveRequest, UploadGrant
 
 T = TypeVar("T")
@@ -35,16 +36,6 @@ class UploadStore(Protocol):
         ...
 
 
-class Bridge(Protocol):
-    """Carries one blocking call to a bounded set of threads."""
-
-    def call(self, work: Callable[[], T]) -> Awaitable[T]: ...
-
-
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 @dataclass(frozen=True, slots=True)
 class EvaluationHost:
     """The host that a rollout was played on, for as long as its evaluation needs it."""
@@ -55,4 +46,4 @@ class EvaluationHost:
     # Calls to the host and scoring have a bound each, so that a slow host never keeps others from being scored.
     host_bridge: Bridge
     score_bridge: Bridge
-    utc_now: Callable[[], datetime] = _utc_now
+    utc_now: Callable[[], datetime]

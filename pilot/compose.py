@@ -8,14 +8,15 @@ from typing import Final
 import anyio
 from pydantic import SecretStr
 
+from contract.ambient import Ambient
 from contract.broker_client import BrokerClient
 from contract.errors import PilotError
 from contract.rollout_records import RolloutSpec, RunState
-from pilot.bridge import ThreadBridge, Threads
+from pilot.bridge import Threads
 from pilot.desktop import BrokerDesktop
 from pilot.disk import RunFolderDisk
 from pilot.models.registry import AbsentModel, build_model
-from pilot.ports import Ambient, Model, World, ignore_progress
+from pilot.ports import Model, World, ignore_progress
 
 _REAL: Final = Ambient()
 
@@ -36,9 +37,6 @@ def build_world(
     A model that cannot be built ends the rollout at its first turn, with the reason in its run state.
     """
     threads = threads or Threads()
-    # A write that has begun is always waited for; a broker that hangs is not.
-    disk_bridge = ThreadBridge(threads.disk, is_abandonable=False)
-    broker_bridge = ThreadBridge(threads.broker, is_abandonable=True)
     model: Model
     try:
         model = build_model(spec, provider_key)
@@ -47,14 +45,14 @@ def build_world(
     desktop = BrokerDesktop(
         BrokerClient(spec.host.base_url, broker_token),
         lease_id=spec.host.lease_id,
-        bridge=broker_bridge,
+        bridge=threads.broker,
         ambient=ambient,
     )
     return World(
         model=model,
         desktop=desktop,
         disk=RunFolderDisk(),
-        disk_bridge=disk_bridge,
+        disk_bridge=threads.disk,
         ambient=ambient,
         on_progress=on_progress,
         stop=stop or anyio.Event(),

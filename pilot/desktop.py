@@ -7,10 +7,12 @@ from functools import partial
 from typing import Final
 
 from contract.actions import Action, Drag, TypeText, Wait
+from contract.ambient import Ambient
+from contract.bridge import Bridge
 from contract.broker_api import ErrorCode, FrameInfo, Health
 from contract.broker_client import BrokerClient
 from contract.errors import BrokerError
-from pilot.ports import Acted, Ambient, Bridge
+from pilot.ports import Acted
 
 # Generous multiples of what LibreCAD needs on two loaded cores: 0.07 s per settled action, 1,100 typed characters
 # and some thousand pointer moves per second. A legal ActionBatch must never meet a deadline that a hang should meet.

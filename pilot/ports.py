@@ -5,11 +5,8 @@ A new provider implements `Model`; a new kind of host needs nothing here, becaus
 
 from __future__ import annotations
 
-import random
-import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -17,6 +14,8 @@ from typing import Any, Protocol, TypeVar
 import anyio
 
 from contract.actions import Action
+from contract.ambient import Ambient
+from contract.bridge import Bridge
 from contract.broker_api import FrameInfo, Health, Receipt
 from contract.errors import BenchError
 from contract.pricing import Usage
@@ -24,16 +23,6 @@ from contract.records import Durability, Record
 from contract.rollout_records import ArtifactRef, RunState
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Ambient:
-    """Time and chance. Production takes the defaults; a test hands in its own."""
-
-    sleep: Callable[[float], Awaitable[None]] = anyio.sleep
-    elapsed_s: Callable[[], float] = time.monotonic
-    utc_now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    chance: random.Random = field(default_factory=random.Random)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +142,6 @@ class Disk(Protocol):
 
     def append(self, path: Path, record: Record) -> None:
         """Add the record as one line to the JSON-lines file at `path`."""
-
-
-class Bridge(Protocol):
-    """The way of a blocking call out of the event loop and back, so many at a time."""
-
-    async def call(self, work: Callable[[], T]) -> T:
-        """Run `work` and return what it returns."""
 
 
 def ignore_progress(state: RunState) -> None:

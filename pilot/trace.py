@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import orjson
 
+from contract.ambient import Ambient
 from contract.broker_api import FrameInfo
 from contract.errors import StateError
 from contract.records import Durability, Record, disk_error, dump_pretty, read_lines, read_record
@@ -31,7 +32,7 @@ from contract.rollout_records import (
     RunState,
 )
 from contract.run_dir import RunDir
-from pilot.ports import Ambient, Disk
+from pilot.ports import Disk
 
 REWRITE_FACTOR: Final = 4
 

@@ -32,6 +32,7 @@ import anyio
 import orjson
 from pydantic import SecretStr
 
+from contract.bridge import ThreadBridge
 from contract.broker_api import LeaseRequest, ResetRequest
 from contract.broker_client import BrokerClient
 from contract.rollout_records import (
@@ -307,7 +308,7 @@ def play_shared(order: dict[str, Any]) -> int:
 
 
 async def _play_shared(warm: RolloutSpec, specs: list[RolloutSpec]) -> None:
-    threads = Threads(broker=anyio.CapacityLimiter(16), disk=anyio.CapacityLimiter(4))
+    threads = Threads(broker=ThreadBridge(16, is_abandonable=True), disk=ThreadBridge(4))
     arrived, go = anyio.Semaphore(0), anyio.Event()
 
     async def play(spec: RolloutSpec, *, is_waiting: bool) -> None:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.abc
 
+from contract.ambient import Ambient
 from contract.batch_records import BatchState, Link, RolloutRow
 from contract.errors import DiskError, HostError, StateError
 from contract.phases import BatchStatus, Cause, Outcome, Phase
 from contract.records import disk_error, replace_file, write_record
 from contract.run_dir import BatchDir
-from supervisor.ambient import Ambient
 from supervisor.equipment import Equipment
 from supervisor.handoff import RELEASE_S
 from supervisor.ledger import HostHistory, Ledger, read_ledger

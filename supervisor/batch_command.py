@@ -102,7 +102,7 @@ def _play(prepared: PreparedBatch, batch_dir: BatchDir, *, resumes: bool, rerun_
     import anyio
     from rich.console import Console
 
-    from supervisor.ambient import Ambient
+    from contract.ambient import Ambient
     from supervisor.batch import execute
     from supervisor.resume import resume
     from supervisor.summary import print_summary

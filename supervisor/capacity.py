@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from contract.ambient import Ambient
 from contract.errors import StateError
 from contract.records import Record, disk_error
 from supervisor.admission import RESERVE_MEMORY_BYTES, HostNeeds, MachineCapacity
-from supervisor.ambient import Ambient
 from supervisor.locks import HeldLock, is_held, take
 
 # Asking again costs well under a millisecond; an operator does not notice this delay at a rollout's start.

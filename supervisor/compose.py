@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
 
+from contract.ambient import Ambient
+from contract.bridge import Bridge, ThreadBridge
 from contract.broker_client import BrokerClient, Patience
 from contract.config import LocalHostConfig
 from contract.errors import ConfigError
 from contract.evaluation_records import EvaluatorName
-from supervisor.ambient import Ambient
-from supervisor.bridge import Bridge, ThreadBridge
 from supervisor.capacity import Slots, slots_folder
 from supervisor.equipment import Equipment
 from supervisor.evaluation import HostEvaluator

@@ -7,14 +7,14 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from contract.ambient import Ambient
+from contract.bridge import Bridge
 from contract.run_dir import RunDir
+from evaluator_client.ports import UploadStore
 from supervisor.admission import HostNeeds
-from supervisor.ambient import Ambient
-from supervisor.bridge import Bridge
 from supervisor.hosts.lease import Host, HostProvider, Reach
 from supervisor.launch import PilotLauncher
 from supervisor.outcome import Evaluation
-from supervisor.uploads import UploadStore
 
 
 class SlotSource(Protocol):

@@ -5,18 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from contract.ambient import Ambient
+from contract.bridge import Bridge
 from contract.broker_client import BrokerClient
 from contract.errors import DiskError
 from contract.evaluation_records import EvaluatorName, Stage
 from contract.phases import Cause
 from contract.run_dir import RunDir
 from evaluator_client.evaluate import EvaluationResult, evaluate_rollout
-from evaluator_client.ports import EvaluationHost
-from supervisor.ambient import Ambient
-from supervisor.bridge import Bridge
+from evaluator_client.ports import EvaluationHost, UploadStore
 from supervisor.hosts.lease import Host
 from supervisor.outcome import Evaluation
-from supervisor.uploads import UploadStore
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ import anyio
 import orjson
 from pydantic import SecretStr
 
+from contract.bridge import ThreadBridge
 from contract.config import Mode
 from contract.errors import DiskError
 from contract.rollout_records import BROKER_TOKEN_VARIABLE, PROVIDER_KEY_VARIABLE, RolloutSpec, RunState
@@ -169,7 +170,7 @@ class SharedPilot:
 
             # Rollouts wait for models most of the time; a thread each would be memory for nothing.
             count = max(2, min(32, self._max_concurrency))
-            self._threads = Threads(broker=anyio.CapacityLimiter(count), disk=anyio.CapacityLimiter(4))
+            self._threads = Threads(broker=ThreadBridge(count, is_abandonable=True), disk=ThreadBridge(4))
         return self._threads
 
 

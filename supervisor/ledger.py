@@ -8,11 +8,11 @@ from typing import Any, Final, Literal
 
 from pydantic import ValidationError
 
+from contract.ambient import Ambient
 from contract.batch_records import HostLine
+from contract.bridge import Bridge
 from contract.errors import StateError
 from contract.records import LineAppender, first_problem, read_lines
-from supervisor.ambient import Ambient
-from supervisor.bridge import Bridge
 
 HostEvent = Literal["intent", "launched", "handed_off", "released", "replaced", "launch_failed", "reconciled"]
 # A host with one of these lines is over; every other one may still be alive.

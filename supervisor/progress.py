@@ -12,9 +12,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from contract.ambient import Ambient
 from contract.batch_records import BatchState, RolloutRow
 from contract.phases import Outcome, Phase, is_final
-from supervisor.ambient import Ambient
 
 REDRAW_S: Final = 0.5
 # A longer table would scroll away what is playing; the caption counts the rest.

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from contract.ambient import Ambient
 from contract.batch_records import BatchState
+from contract.bridge import ThreadBridge
 from contract.config import BatchConfig, LocalHostConfig
 from contract.errors import BenchError, HostError, StateError
 from contract.phases import BatchStatus, Cause, Phase
 from contract.records import disk_error, read_record
 from contract.run_dir import BatchDir
-from supervisor.ambient import Ambient
-from supervisor.bridge import ThreadBridge
 from supervisor.hosts.local import LocalHosts
 from supervisor.keyring import KernelKeyring
 from supervisor.ledger import HostHistory, Ledger, read_ledger

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import anyio
 
+from contract.ambient import Ambient
 from contract.batch_records import BatchState, RolloutRow
+from contract.bridge import Bridge
 from contract.phases import BatchStatus, Cause, Outcome, Phase, is_final
 from contract.pricing import Usage
 from contract.records import disk_error, write_record
 from contract.rollout_records import Result, RunState
 from contract.run_dir import BatchDir, RunDir
-from supervisor.ambient import Ambient
-from supervisor.bridge import Bridge
 from supervisor.outcome import Evaluation, Verdict
 from supervisor.state import StateBook, read_run_state
 

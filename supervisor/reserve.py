@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
+from contract.bridge import Bridge
 from contract.errors import DiskError
-from supervisor.bridge import Bridge
 
 T = TypeVar("T")
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from contract.ambient import Ambient
 from contract.batch_records import BatchState
 from contract.broker_api import FrameInfo
 from contract.errors import BrokerError, StateError
@@ -17,7 +18,6 @@ from contract.phases import BatchStatus, Cause, Phase
 from contract.records import read_record, write_record
 from contract.rollout_records import Checkpoint
 from contract.run_dir import BatchDir
-from supervisor.ambient import Ambient
 from supervisor.batch import Job, controller_facts, locked, run
 from supervisor.equipment import Equipment
 from supervisor.handoff import end_host

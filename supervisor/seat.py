@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import anyio
 
 from contract.batch_records import RolloutRow
 from contract.broker_api import FrameInfo
+from contract.errors import DiskError
 from contract.phases import Cause
 from contract.rollout_records import HostAddress, ModelChoice, RolloutSpec, TaskBrief
 from contract.run_dir import BatchDir, RunDir
+from supervisor.child import open_log
 from supervisor.equipment import Equipment
 from supervisor.hosts.lease import Host
 from supervisor.ledger import Ledger
@@ -49,8 +53,10 @@ class Seat:
     def row(self) -> RolloutRow:
         return self.book.row(self.rollout_id)
 
-    def name_fault(self, error: BaseException) -> tuple[Cause, str]:
-        """Cause and line for people when something of ours failed in a way that has no class."""
+    def name_fault(self, error: Exception) -> tuple[Cause, str]:
+        """Cause and line for people when something of ours failed in a way that has no class; its log has the rest."""
+        with suppress(DiskError), open_log(self.batch_dir.log(self.rollout_id)) as log:
+            log.write("".join(traceback.format_exception(error)).encode())
         return Cause.UNKNOWN, f"{type(error).__name__}: {error}"
 
 

@@ -8,13 +8,13 @@ from typing import Any, Final
 
 import anyio
 
+from contract.ambient import Ambient
 from contract.batch_records import BatchState, RolloutRow
+from contract.bridge import Bridge
 from contract.errors import StateError
 from contract.phases import BatchStatus, Phase, advance
 from contract.records import Durability, read_record, write_record
 from contract.rollout_records import RunState
-from supervisor.ambient import Ambient
-from supervisor.bridge import Bridge
 
 PROGRESS_EVERY_S: Final = 1.0
 

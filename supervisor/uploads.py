@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from contract.broker_api import UploadGrant
@@ -25,18 +25,6 @@ from contract.records import disk_error, sync_folder
 _CHUNK_BYTES: Final = 256 * 1024
 # A host on the same machine that sends nothing for this long has died in the middle.
 _SOCKET_TIMEOUT_S: Final = 30.0
-
-
-class UploadStore(Protocol):
-    """Where hosts put artifacts: one request, one URL, one use."""
-
-    def grant(self, name: str, *, bytes_max: int, dest: Path) -> UploadGrant:
-        """A fresh permission to upload one file of at most `bytes_max` bytes, which will stand at `dest`."""
-        ...
-
-    async def collect(self, grant: UploadGrant, *, sha256: str, size_bytes: int) -> Path:
-        """The uploaded file, verified and in place. Raises `EvaluationError` when it is not as announced."""
-        ...
 
 
 @dataclass(slots=True)

@@ -23,6 +23,7 @@ from pydantic import SecretStr
 from rich.console import Console
 from trio.testing import MockClock
 
+from contract.ambient import Ambient
 from contract.batch_records import BatchState
 from contract.broker_api import (
     ArtifactReply,
@@ -47,7 +48,6 @@ from contract.records import Durability, read_lines, read_record, write_record
 from contract.rollout_records import Result, Retries, RolloutSpec, RunState
 from contract.run_dir import BatchDir, RunDir
 from supervisor.admission import MachineCapacity, admit, host_needs
-from supervisor.ambient import Ambient
 from supervisor.equipment import Equipment
 from supervisor.hosts.lease import Host, HostOrder
 from supervisor.launch import OnProgress, PilotEnd, PilotSecrets, Progress

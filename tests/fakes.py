@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 import anyio
 
 from contract.actions import Action, Finish, InvalidActions, action_to_json, digest_of, parse_action_batch
+from contract.ambient import Ambient
 from contract.broker_api import (
     HTTP_STATUS,
     ActionsRequest,
@@ -43,7 +44,7 @@ from contract.pricing import Usage
 from contract.records import Durability, Record
 from contract.rollout_records import HostAddress, Limits, ModelChoice, RolloutSpec, RunState, TaskBrief
 from pilot.disk import RunFolderDisk
-from pilot.ports import Acted, Ambient, Disk, Model, ModelReply, Observation, World, ignore_progress
+from pilot.ports import Acted, Disk, Model, ModelReply, Observation, World, ignore_progress
 
 T = TypeVar("T")
 

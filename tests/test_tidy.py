@@ -77,7 +77,7 @@ def test_documents_link_to_files_that_exist(document: Path) -> None:
 def test_the_readme_names_only_targets_that_make_knows() -> None:
     """What the README tells a newcomer to type must exist."""
     known = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
-    named = set(re.findall(r"\bmake ([a-z0-9-]+)\b", (ROOT / "README.md").read_text()))
+    named = set(re.findall(r"(?:^|`)(?:\$ )?make ([a-z0-9-]+)", (ROOT / "README.md").read_text(), flags=re.MULTILINE))
 
     assert set() == named - known
 

@@ -14,10 +14,10 @@ from typing import Any, Literal, Protocol
 
 from pydantic import SecretStr
 
+from contract.bridge import Bridge
 from contract.broker_api import ArtifactReply as ArtifactReply
 from contract.broker_api import Health, Identity, Lease, LeaseRequest, ResetReply, ResetRequest, SaveRequest
 from contract.broker_client import BrokerClient
-from supervisor.bridge import Bridge
 from supervisor.ledger import HostHistory
 
 

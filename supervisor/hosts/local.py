@@ -23,11 +23,11 @@ import anyio
 import orjson
 from pydantic import Field, SecretStr, ValidationError
 
+from contract.bridge import Bridge
 from contract.config import LocalHostConfig
 from contract.errors import HostError
 from contract.phases import Cause
 from contract.records import Record
-from supervisor.bridge import Bridge
 from supervisor.child import AdoptedProcess, Child, describe_status
 from supervisor.hosts.folders import SCRATCH, host_folder, pilot_home
 from supervisor.hosts.lease import Host, HostOrder

@@ -10,6 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from contract.ambient import Ambient
 from contract.broker_api import ErrorCode, Verdict
 from contract.errors import DiskError
 from contract.phases import Cause, EndedBy, Phase
@@ -17,7 +18,7 @@ from contract.pricing import Usage
 from contract.records import Durability, read_record
 from contract.rollout_records import Checkpoint, EventsFile, FrameEventsFile, Limits, RolloutSpec, RunState
 from contract.run_dir import RunDir
-from pilot.ports import Ambient, ModelReply, Refusal, Refused, ServerError, Throttled, TransportFailed
+from pilot.ports import ModelReply, Refusal, Refused, ServerError, Throttled, TransportFailed
 from pilot.rollout import run_rollout
 from tests.fakes import (
     FINISH,

@@ -314,6 +314,7 @@ def test_a_bug_in_one_sandbox_is_that_rollouts_record(tmp_path: Path) -> None:
         rows[0].cause_detail,
     )
     assert Outcome.SCORED == rows[1].outcome
+    assert "test_batch.py" in batch_dir.log("r-0").read_text()
 
 
 def test_a_disk_that_refuses_a_pilot_voids_its_rollout(tmp_path: Path) -> None:

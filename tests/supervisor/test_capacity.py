@@ -12,9 +12,9 @@ from pathlib import Path
 import anyio
 import pytest
 
+from contract.ambient import Ambient
 from contract.errors import StateError
 from supervisor.admission import HostNeeds, MachineCapacity
-from supervisor.ambient import Ambient
 from supervisor.capacity import Slots, SlotUse, has_room, slots_in_use
 from tests.batch_fakes import in_virtual_time, virtual_ambient
 
@@ -118,7 +118,7 @@ def test_the_place_of_a_killed_holder_is_free_at_once(tmp_path: Path) -> None:
         "import sys, time; from pathlib import Path\n"
         "from supervisor.capacity import Slots, SlotUse\n"
         "from supervisor.admission import MachineCapacity\n"
-        "from supervisor.ambient import Ambient\n"
+        "from contract.ambient import Ambient\n"
         "slots = Slots(Path(sys.argv[1]), lambda: MachineCapacity(2**34, 2**34, 2), Ambient())\n"
         "held = slots.try_take(SlotUse(pid=1, batch_id='b', rollout_id='r', memory_bytes=1, core_share=2.0))\n"
         "print('held', flush=True); time.sleep(60)\n"

@@ -16,11 +16,11 @@ import anyio
 import pytest
 from pydantic import SecretStr
 
+from contract.bridge import ThreadBridge
 from contract.broker_client import BrokerClient
 from contract.config import LocalHostConfig
 from contract.errors import HostError
 from contract.phases import Cause
-from supervisor.bridge import ThreadBridge
 from supervisor.hosts.lease import Host, HostOrder, new_host_id
 from supervisor.hosts.local import LocalHosts
 from supervisor.keyring import KernelKeyring

@@ -17,7 +17,7 @@ def _utc_now() -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Ambient:
-    """What the supervisor knows of time and chance. Production takes the defaults.
+    """Time and chance. Production takes the defaults; a test hands in its own.
 
     Durations are differences of `elapsed_s`, records are stamped with `utc_now`; the two are never mixed.
     """
