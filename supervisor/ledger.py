@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -25,6 +27,8 @@ class Ledger:
     def __init__(self, path: Path, *, kind: Literal["local", "ec2"], bridge: Bridge, ambient: Ambient) -> None:
         self._path = path
         self._lines = LineAppender(path)
+        # The bridge has several threads, and a file that is opened again must not be closed under another's write.
+        self._pen = threading.Lock()
         self._is_torn = False
         self._kind = kind
         self._bridge = bridge
@@ -41,7 +45,14 @@ class Ledger:
             detail=detail,
         )
 
-        def write() -> None:
+        await self._bridge.call(partial(self._write, line))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._lines.close()
+
+    def _write(self, line: HostLine) -> None:
+        with self._pen:
             if self._is_torn:
                 # Opening the file closes off half a line that a full disk left.
                 self._lines.close()
@@ -50,12 +61,6 @@ class Ledger:
             self._lines.append(line)
             self._lines.sync()
             self._is_torn = False
-
-        await self._bridge.call(write)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._lines.close()
 
 
 @dataclass(frozen=True, slots=True)

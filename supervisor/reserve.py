@@ -23,21 +23,26 @@ class ReservingBridge:
     def __init__(self, bridge: Bridge, reserve: Path) -> None:
         self._bridge = bridge
         self._reserve = reserve
+        self._is_spent = False
 
     async def call(self, work: Callable[[], T]) -> T:
         """Run `work`, twice if need be. Raises `DiskError` when even that did not help."""
+        had_reserve = not self._is_spent
         try:
             return await self._bridge.call(work)
         except DiskError:
-            if not self._spend():
+            # Of several that are refused at once one gives the room back, and all of them have it.
+            if not had_reserve or not self._spend():
                 raise
         return await self._bridge.call(work)
 
     def _spend(self) -> bool:
-        try:
-            self._reserve.unlink()
-        except OSError:
-            return False
+        if not self._is_spent:
+            try:
+                self._reserve.unlink()
+            except OSError:
+                return False
+            self._is_spent = True
         return True
 
 

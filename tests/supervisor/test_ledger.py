@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
+from contract.ambient import Ambient
+from contract.bridge import ThreadBridge
 from contract.errors import StateError
 from supervisor.ledger import Ledger, read_ledger
 from tests.batch_fakes import InlineBridge, in_virtual_time, virtual_ambient
@@ -60,6 +64,26 @@ def test_a_torn_last_line_is_passed_over_and_closed_off(tmp_path: Path) -> None:
     write(path, ("intent", "h-2", {}))
 
     assert ["h-1", "h-2"] == list(read_ledger(path))
+
+
+def test_rollouts_that_start_together_all_have_their_lines(tmp_path: Path) -> None:
+    """Notes come from many tasks over several threads at once; each is whole, is there once, and raises nothing."""
+    path = tmp_path / "hosts.jsonl"
+
+    async def work() -> None:
+        ledger = Ledger(path, kind="local", bridge=ThreadBridge(4), ambient=Ambient())
+        for wave in range(20):
+            async with anyio.create_task_group() as group:
+                for number in range(8):
+                    note = partial(ledger.note, "intent", host_id=f"h-{wave}-{number}", rollout_id="r-0")
+                    group.start_soon(note)
+        ledger.close()
+
+    anyio.run(work)
+
+    lines = path.read_bytes().splitlines()
+    assert 160 == len(lines)
+    assert {f"h-{wave}-{number}" for wave in range(20) for number in range(8)} == read_ledger(path).keys()
 
 
 def test_a_whole_line_that_is_not_ours_is_an_error(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import anyio
 import pytest
 
 from contract.errors import DiskError
@@ -49,6 +50,24 @@ def test_a_refused_write_is_tried_again_in_the_room_that_was_kept(tmp_path: Path
         reserve.rmdir()
 
     assert ("written", 1) == (said, disk.written)
+
+
+def test_all_that_are_refused_at_once_have_the_room(tmp_path: Path) -> None:
+    """The first of them gives it back; the others must not fail for coming a moment later."""
+    reserve = tmp_path / ".reserve"
+    disk = FullDisk(reserve)
+    bridge = ReservingBridge(InlineBridge(), reserve)
+
+    async def go() -> None:
+        async with anyio.create_task_group() as group:
+            for _ in range(5):
+                group.start_soon(bridge.call, disk.write)
+
+    # All five ask before any of them is refused.
+    with reserved(reserve):
+        in_virtual_time(go)
+
+    assert 5 == disk.written
 
 
 def test_the_reserve_is_real_space_and_is_gone_afterwards(tmp_path: Path) -> None:
