@@ -176,6 +176,9 @@ def _add_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def no_such_call(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        if error.status_code not in (404, 405):
+            return _refused(request.url.path, _invalid("the body is not JSON"))
         hint = f"The calls are listed at {OPENAPI_PATH}."
         return _refused(request.url.path, ErrorBody(code=ErrorCode.NOT_FOUND, message="no such call", hint=hint))
 

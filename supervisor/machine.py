@@ -87,15 +87,21 @@ class ThisMachine:
         return capacity.slots_in_use()
 
     def missing_programs(self, driver: Driver) -> Sequence[MissingProgram]:
-        """Asks the broker's own list, so that the two cannot disagree."""
+        """Asks the broker's own list, so that the two cannot disagree.
+
+        A program must be on the path that hosts have, not on the operator's alone.
+        """
         if driver == "paper":
             return ()
         from broker.desktop import requirements
+        from supervisor.hosts.local import BASE_ENVIRONMENT
+
+        hosts_path = BASE_ENVIRONMENT["PATH"]
 
         return tuple(
             MissingProgram(program, package)
             for program, package in requirements.PROGRAMS.items()
-            if shutil.which(program) is None
+            if shutil.which(program) is None or shutil.which(program, path=hosts_path) is None
         )
 
     def isolation(self, choice: IsolationChoice) -> IsolationAnswer:

@@ -96,6 +96,8 @@ def test_a_body_without_a_length_is_bounded_while_it_streams(serve: Any) -> None
     ("method", "path", "body", "status", "code"),
     [
         ("POST", "/v1/lease", b"not json", 400, "invalid_request"),
+        ("POST", "/v1/lease", b"\xff\x00 not even text", 400, "invalid_request"),
+        ("POST", "/v1/lease", b"[" * 100_000, 400, "invalid_request"),
         (
             "POST",
             "/v1/heartbeat",
