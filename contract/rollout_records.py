@@ -16,6 +16,8 @@ RolloutId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
 # The names of the variables that carry a secret into a pilot's process. Nothing else may.
 BROKER_TOKEN_VARIABLE: Final = "AUTOCAD_BENCH_BROKER_TOKEN"
 PROVIDER_KEY_VARIABLE: Final = "AUTOCAD_BENCH_PROVIDER_KEY"
+# The exit status of a pilot whose disk refused even its last word: no file and no log can say so. EX_IOERR, sysexits.h.
+DISK_EXIT_STATUS: Final = 74
 
 
 class Limits(Record):

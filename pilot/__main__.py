@@ -6,6 +6,7 @@ This module alone reads the environment: the two secrets come in two variables a
 import gc
 import os
 import sys
+from contextlib import suppress
 
 if __name__ == "__main__":
     # Nothing that start-up makes is garbage; looking for some among it costs a tenth of the start.
@@ -16,4 +17,8 @@ if __name__ == "__main__":
     from contract.rollout_records import BROKER_TOKEN_VARIABLE, PROVIDER_KEY_VARIABLE
     from pilot.process import main
 
-    sys.exit(main(os.environ.pop(BROKER_TOKEN_VARIABLE, ""), os.environ.pop(PROVIDER_KEY_VARIABLE, None)))
+    status = main(os.environ.pop(BROKER_TOKEN_VARIABLE, ""), os.environ.pop(PROVIDER_KEY_VARIABLE, None))
+    # A log line that a full disk refused is tried again at a usual exit, which then has a status of its own.
+    with suppress(OSError):
+        sys.stderr.flush()
+    os._exit(status)

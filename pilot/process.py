@@ -1,7 +1,8 @@
 """A pilot as a process of its own: spec on stdin, progress on stdout, and no life without a supervisor.
 
 stdout says one JSON line per turn, stderr is for people. stdin stays open: its end is the end of the supervisor, and
-then of this process. SIGTERM ends the rollout at the next turn boundary. Exit status 0: `run-state.json` is final.
+then of this process. SIGTERM ends the rollout at the next turn boundary. Exit status 0: `run-state.json` is final;
+`DISK_EXIT_STATUS`: it could not be written.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ import anyio
 import orjson
 from pydantic import SecretStr
 
-from contract.errors import BenchError
+from contract.errors import BenchError, DiskError
 from contract.records import parse_record
-from contract.rollout_records import RolloutSpec, RunState
+from contract.rollout_records import DISK_EXIT_STATUS, RolloutSpec, RunState
 from pilot.compose import build_world
 from pilot.ports import World
 from pilot.rollout import run_rollout
@@ -47,8 +48,10 @@ def main(broker_token: str, provider_key: str | None) -> int:
         secrets = (SecretStr(broker_token), SecretStr(provider_key) if provider_key else None)
         anyio.run(partial(_play, spec, *secrets, early_stop))
     except BenchError as error:
-        print(f"pilot: {error}", file=sys.stderr)
-        return error.exit_code
+        # The log may be on the very disk that is full.
+        with suppress(OSError):
+            print(f"pilot: {error}", file=sys.stderr)
+        return DISK_EXIT_STATUS if isinstance(error, DiskError) else error.exit_code
     return 0
 
 

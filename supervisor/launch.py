@@ -24,7 +24,13 @@ from pydantic import SecretStr
 from contract.bridge import ThreadBridge
 from contract.config import Mode
 from contract.errors import DiskError
-from contract.rollout_records import BROKER_TOKEN_VARIABLE, PROVIDER_KEY_VARIABLE, RolloutSpec, RunState
+from contract.rollout_records import (
+    BROKER_TOKEN_VARIABLE,
+    DISK_EXIT_STATUS,
+    PROVIDER_KEY_VARIABLE,
+    RolloutSpec,
+    RunState,
+)
 from contract.run_dir import RunDir
 from supervisor.child import Child, describe_status, open_log
 from supervisor.hosts.folders import SCRATCH, pilot_home
@@ -123,6 +129,9 @@ class ChildPilot:
                     child.close()
         finally:
             shutil.rmtree(home, ignore_errors=True)
+        if status == DISK_EXIT_STATUS:
+            hint = "Free space on that disk, or make its folder writable, then resume the batch."
+            raise DiskError(f"the pilot cannot write into {spec.run_dir}", hint=hint)
         state = read_run_state(RunDir(Path(spec.run_dir)).run_state)
         problem = "" if status == 0 else f"the pilot process ended: {describe_status(status)}"
         # A SIGTERM of ours may arrive while the interpreter still starts, and a turn may last longer than our patience.

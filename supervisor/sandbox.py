@@ -14,7 +14,6 @@ import anyio
 from contract.broker_api import ARTIFACT_BYTES_MAX, ErrorCode, SaveRequest
 from contract.errors import BenchError, BrokerError, DiskError, HostError
 from contract.phases import Cause, EndedBy, Outcome, Phase
-from contract.records import Durability, replace_file
 from supervisor.handoff import end_host, hand_off
 from supervisor.launch import PilotEnd, PilotSecrets, Progress
 from supervisor.outcome import Evaluation, HostLoss, Play, Verdict, after_play, judge_play
@@ -32,8 +31,6 @@ HEARTBEAT_MISSES_MAX: Final = 6
 # One look at a host that may be dying, and the saving of a drawing whose rollout is void: both before the 2 s are over.
 LAST_LOOK_S: Final = 0.5
 HAND_OVER_S: Final = 1.0
-# As large as what a pilot writes at its end.
-PROBE_BYTES: Final = 4096
 # Export and render may take 120 s each and are tried three times; ten minutes are more than any sound drawing needs.
 EVALUATION_S: Final = 600.0
 
@@ -162,7 +159,7 @@ async def _play(seat: Seat, handed: HandedOff) -> Play:
         pilot = PilotEnd(state=read_run_state(seat.run_dir.run_state), status=-9)
         return Play(pilot=pilot, loss=result.reason)
     end = result.value
-    return Play(pilot=end, loss=await _loss_behind(seat, handed, end), fault=_fault_behind(seat, end))
+    return Play(pilot=end, loss=await _loss_behind(seat, handed, end))
 
 
 async def _watch_process(seat: Seat, handed: HandedOff) -> HostLoss:
@@ -208,20 +205,6 @@ async def _loss_behind(seat: Seat, handed: HandedOff, end: PilotEnd) -> HostLoss
         pass
     finally:
         broker.close()
-    return None
-
-
-def _fault_behind(seat: Seat, end: PilotEnd) -> HostLoss | None:
-    """A pilot that cannot write its last word crashes without one; whether the disk is why is asked of the disk."""
-    if end.is_final or end.status <= 0:
-        return None
-    probe = seat.run_dir.root / ".probe"
-    try:
-        # In place, not over the disk's bridge: that one would give its reserve back and hide what is asked for.
-        replace_file(probe, bytes(PROBE_BYTES), durability=Durability.PROCESS)
-        probe.unlink()
-    except (DiskError, OSError) as error:
-        return HostLoss(Cause.DISK, str(error))
     return None
 
 

@@ -17,7 +17,13 @@ import pytest
 
 from contract.phases import Cause, EndedBy
 from contract.records import read_record
-from contract.rollout_records import BROKER_TOKEN_VARIABLE, PROVIDER_KEY_VARIABLE, RolloutSpec, RunState
+from contract.rollout_records import (
+    BROKER_TOKEN_VARIABLE,
+    DISK_EXIT_STATUS,
+    PROVIDER_KEY_VARIABLE,
+    RolloutSpec,
+    RunState,
+)
 from contract.run_dir import RunDir
 from tests.fakes import TOKEN, FakeBroker, FakeHost, batch, click, make_spec, read_jsonl, type_text
 
@@ -122,6 +128,22 @@ def test_a_broken_spec_is_one_line_and_status_one(tmp_path: Path) -> None:
     assert (1, b"") == (pilot.returncode, pilot.stdout)
     assert pilot.stderr.startswith(b"pilot: the first line of stdin is not a valid RolloutSpec")
     assert b"Traceback" not in pilot.stderr
+
+
+def test_a_full_disk_has_an_exit_status_of_its_own(tmp_path: Path, host: FakeHost, broker: FakeBroker) -> None:
+    """Neither a file nor the log can say it then, and a log line that is refused must not change the status."""
+    (tmp_path / "file").write_bytes(b"")
+    spec = make_spec(tmp_path, host, base_url=broker.base_url).model_copy(
+        update={"run_dir": str(tmp_path / "file" / "r")}
+    )
+    read_end, write_end = os.pipe()
+    os.write(write_end, orjson.dumps(spec.model_dump(mode="json")) + b"\n")
+    with open("/dev/full", "wb") as full, open(read_end, "rb") as stdin:
+        command = [sys.executable, "-I", "-m", "pilot"]
+        pilot = subprocess.run(command, stdin=stdin, stderr=full, check=False, timeout=30, env=SECRETS)
+    os.close(write_end)
+
+    assert DISK_EXIT_STATUS == pilot.returncode
 
 
 def test_a_wrong_token_ends_it_with_the_brokers_word(tmp_path: Path, host: FakeHost) -> None:

@@ -14,8 +14,9 @@ import anyio
 import pytest
 from pydantic import SecretStr
 
+from contract.errors import DiskError
 from contract.phases import Cause, EndedBy
-from contract.rollout_records import BROKER_TOKEN_VARIABLE, PROVIDER_KEY_VARIABLE, RolloutSpec
+from contract.rollout_records import BROKER_TOKEN_VARIABLE, DISK_EXIT_STATUS, PROVIDER_KEY_VARIABLE, RolloutSpec
 from contract.run_dir import RunDir
 from supervisor.launch import ChildPilot, PilotEnd, PilotSecrets, Progress, SharedPilot
 from supervisor.processes import is_alive
@@ -132,6 +133,14 @@ def test_a_child_that_crashes_is_not_final_whatever_it_wrote(tmp_path: Path, bod
     assert end is not None
     assert (status, False) == (end.status, end.is_final)
     assert says in end.problem
+
+
+def test_a_child_whose_disk_refused_its_last_word_is_a_disk_error(tmp_path: Path) -> None:
+    """As in shared mode: the cause must not depend on whether a later write happens to succeed."""
+    with pytest.raises(ExceptionGroup) as caught:
+        play(pilot_that(f"sys.exit({DISK_EXIT_STATUS})", tmp_path), tmp_path)
+
+    assert caught.group_contains(DiskError, match="the pilot cannot write into")
 
 
 def test_stop_reaches_a_child_as_sigterm(tmp_path: Path) -> None:
