@@ -30,7 +30,7 @@ from broker.lease import LeaseBook
 from broker.receipts import ReceiptBook
 from broker.refusal import Refusal
 from broker.service import HostFacts, Service
-from broker.start import START_LINE_BYTES_MAX, FailedLine, ReadyLine, StartLine
+from broker.start import START_LINE_BYTES_MAX, FailedLine, LostLine, ReadyLine, StartLine
 from contract.errors import BenchError
 from contract.records import Record, first_problem
 
@@ -105,6 +105,7 @@ async def _serve(start: StartLine, environ: Mapping[str, str]) -> int:
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     silence = asyncio.create_task(_watch_silence(service, ending))
     _say(ReadyLine(host_id=start.host_id, boot_id=facts.boot_id, port=listener.getsockname()[1]))
+    _tell_of_loss(service, asyncio.get_running_loop())
     await asyncio.wait({serving, asyncio.create_task(ending.is_due.wait())}, return_when=asyncio.FIRST_COMPLETED)
     silence.cancel()
     server.should_exit = True
@@ -136,6 +137,28 @@ class _Ending:
             self._service.leases.orphaned(orphan_s)
         else:
             self.end("the owner is gone")
+
+
+def _tell_of_loss(service: Service, loop: asyncio.AbstractEventLoop) -> None:
+    """Say on stdout, once, that the CAD program is lost. The owner may be gone, and then nobody reads it."""
+    is_told = False
+
+    def look() -> None:
+        nonlocal is_told
+        state = service.health().driver_state
+        if is_told or state in ("stopped", "ready"):
+            return
+        is_told = True
+        _log.warning("the CAD program is lost: %s", state)
+        with contextlib.suppress(OSError):
+            _say(LostLine(driver_state=state))
+
+    def look_soon() -> None:
+        loop.call_soon_threadsafe(look)
+
+    service.watch(look_soon)
+    # It may have happened while we got ready.
+    look()
 
 
 async def _watch_silence(service: Service, ending: _Ending) -> None:

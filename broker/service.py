@@ -130,6 +130,10 @@ class Service:
             )
         return frame
 
+    def watch(self, on_change: Callable[[], None]) -> None:
+        """Have `on_change` called, on any thread, when the driver's state may have become another."""
+        self._driver.watch(on_change)
+
     def is_busy(self) -> bool:
         """True while a deed is under way: that is no silence."""
         return self._deeds_under_way > 0

@@ -41,6 +41,13 @@ class ReadyLine(Record):
     broker_version: str = BROKER_VERSION
 
 
+class LostLine(Record):
+    """The CAD program is lost, and only a reset could bring it back. Said at most once, so that nobody has to ask."""
+
+    schema_: Annotated[Literal["autocad-bench.broker-lost/1"], Field(alias="schema")] = "autocad-bench.broker-lost/1"
+    driver_state: Literal["cad_died", "cad_hung", "display_died"]
+
+
 class FailedLine(Record):
     """The broker could not start and has ended with exit code 1."""
 

@@ -22,8 +22,8 @@ from supervisor.recording import record_end
 from supervisor.seat import HandedOff, Seat, spec_of
 from supervisor.state import read_run_state
 
-# A host whose CAD program died must be gone two seconds later, so half a second may pass until we ask. With many
-# rollouts the pilots' own calls notice sooner, and the heartbeats together stay under a tenth of a core (2 ms each).
+# A broker says at once that its CAD program died, but not to a controller that has taken it over, and then half a
+# second may pass until we ask. With many rollouts the heartbeats together stay under a tenth of a core (2 ms each).
 HEARTBEAT_S: Final = 0.5
 HEARTBEAT_S_PER_ROLLOUT: Final = 0.02
 # Each miss costs up to 5 s of patience; a broker that was silent for half a minute is not coming back.
@@ -148,6 +148,7 @@ async def _play(seat: Seat, handed: HandedOff) -> Play:
                 on_progress=note,
             ),
             partial(_watch_process, seat, handed),
+            partial(_watch_program, seat, handed),
             partial(_watch_health, seat, handed),
         )
     except DiskError as error:
@@ -164,6 +165,10 @@ async def _play(seat: Seat, handed: HandedOff) -> Play:
 
 async def _watch_process(seat: Seat, handed: HandedOff) -> HostLoss:
     return HostLoss(Cause.BROKER_DIED, await seat.equipment.hosts.wait_ended(handed.host.host_id))
+
+
+async def _watch_program(seat: Seat, handed: HandedOff) -> HostLoss:
+    return HostLoss(*_DEAD_STATES[await seat.equipment.hosts.wait_lost(handed.host.host_id)])
 
 
 async def _watch_health(seat: Seat, handed: HandedOff) -> HostLoss:
@@ -247,6 +252,7 @@ async def _evaluate(seat: Seat, handed: HandedOff) -> tuple[Evaluation, HostLoss
                 task_id=seat.rollout.task.task_id,
             ),
             partial(_watch_process, seat, handed),
+            partial(_watch_program, seat, handed),
         )
         if isinstance(result, Broken):
             return Evaluation(state="failed", failure=result.reason.detail), result.reason

@@ -49,7 +49,7 @@ from contract.rollout_records import Result, Retries, RolloutSpec, RunState
 from contract.run_dir import BatchDir, RunDir
 from supervisor.admission import MachineCapacity, admit, host_needs
 from supervisor.equipment import Equipment
-from supervisor.hosts.lease import Host, HostOrder
+from supervisor.hosts.lease import Host, HostOrder, LostState
 from supervisor.launch import OnProgress, PilotEnd, PilotSecrets, Progress
 from supervisor.ledger import HostHistory
 from supervisor.outcome import Evaluation
@@ -98,6 +98,8 @@ class FakeMachineHost:
     boot_id: str
     token: SecretStr
     ended: anyio.Event = field(default_factory=anyio.Event)
+    # Set when the host says by itself that its CAD program is lost.
+    lost: anyio.Event = field(default_factory=anyio.Event)
     driver_state: Literal["stopped", "ready", "cad_died", "cad_hung", "display_died"] = "stopped"
     last_sequence: int = 0
     lease: Lease | None = None
@@ -192,6 +194,12 @@ class FakeHosts:
     async def wait_ended(self, host_id: str) -> str:
         await self._world.alive[host_id].ended.wait()
         return f"host {host_id} ended"
+
+    async def wait_lost(self, host_id: str) -> LostState:
+        host = self._world.alive[host_id]
+        await host.lost.wait()
+        assert host.driver_state not in ("stopped", "ready")
+        return host.driver_state
 
     def has_ended(self, host_id: str) -> bool:
         host = self._world.alive.get(host_id)

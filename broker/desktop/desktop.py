@@ -25,7 +25,7 @@ from broker.desktop.isolation import (
     build_walls,
 )
 from broker.desktop.openbox import start_openbox
-from broker.desktop.processes import Process, spawn, wait_readable
+from broker.desktop.processes import Process, spawn, wait_readable, when_ended
 from broker.desktop.xlink import XLink
 from broker.desktop.xserver import XServer, start_xserver
 from broker.frame import Frame
@@ -42,9 +42,15 @@ WINDOWS_GONE_S_MAX: Final = 5.0
 # Bounds of the wait for quiet: between two actions of a list, and before the frame that goes to the model.
 BETWEEN_S_MAX: Final = 2.0
 FINAL_S_MAX: Final = 5.0
+# A program that loses its X server exits at once; which of the two died first shows a moment later.
+FIRST_DEATH_S_MAX: Final = 0.05
 REST_POINT: Final = (960, 540)
 # Whatever folder a process was started in, it may call it so.
 OWN_FOLDER: Final = Path("/proc/self/cwd")
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""
 
 
 class AppEnded(Exception):
@@ -66,11 +72,14 @@ class Desktop:
         base_env: Mapping[str, str],
         hang_s: float = HANG_S,
         screen_px: tuple[int, int] = (SCREEN_WIDTH_PX, SCREEN_HEIGHT_PX),
+        on_end: Callable[[], None] = _nothing,
     ) -> None:
         """`base_env` holds PATH and the tags by which every process of a rollout is found.
 
-        After `hang_s` without an answer the CAD program counts as hung.
+        After `hang_s` without an answer the CAD program counts as hung. `on_end` is called, on any thread, after a
+        process of the desktop has ended, also when it was us who ended it.
         """
+        self._on_end = on_end
         self.report = report
         self._hang_s = hang_s
         self._screen_px = screen_px
@@ -102,6 +111,8 @@ class Desktop:
         env["XAUTHORITY"] = str(self._server.cookie_file)
         self._eyes = Eyes(self._server.framebuffer)
         self._manager = start_openbox(self._folder, env=env, walls=self._walls)
+        for part in self._display_parts():
+            when_ended(part, self._on_end)
         with self._display_errors():
             self._link = XLink(self._server.display, self._server.cookie_file, [self._server.process, self._manager])
             if not self._link.wait_until(self._link.has_manager, START_S_MAX):
@@ -114,8 +125,10 @@ class Desktop:
         return len(self._display_parts()) == 2 and all(part.exit_code is None for part in self._display_parts())
 
     def _display_parts(self) -> list[Process]:
-        parts = [self._server.process] if self._server else []
-        return [*parts, self._manager] if self._manager else parts
+        # Any thread may ask while another closes the desktop.
+        server, manager = self._server, self._manager
+        parts = [server.process] if server else []
+        return [*parts, manager] if manager else parts
 
     @property
     def app_exit_code(self) -> int | None:
@@ -190,6 +203,7 @@ class Desktop:
                 prefix=self._walls.app_prefix,
             )
             self.link.watched.append(self._app)
+            when_ended(self._app, self._note_app_end)
             if not self.link.wait_until(lambda: self._find_main(is_ready), START_S_MAX):
                 self._raise_if_dead()
                 raise Refusal(
@@ -285,9 +299,9 @@ class Desktop:
             self.link.sync()
 
     def pause(self, seconds: float) -> None:
-        """Let time pass; ends early, with a refusal, when the desktop is ended."""
-        if self._is_ended.wait(seconds):
-            raise _ended()
+        """Let time pass; ends early, by raising, when the desktop is ended or a part of it has died."""
+        if wait_readable([process.pidfd for process in self.link.watched], seconds):
+            self._raise_if_dead()
 
     # -- eyes -------------------------------------------------------------------------------------------------------
 
@@ -342,12 +356,16 @@ class Desktop:
             hint="Its last command is too large or has hung; look at the last frame.",
         )
 
+    def _note_app_end(self) -> None:
+        for part in self._display_parts():
+            part.wait(FIRST_DEATH_S_MAX)
+        self._on_end()
+
     def _raise_if_dead(self) -> None:
         if self._is_ended.is_set():
             raise _ended()
         for part in self._display_parts():
-            # A program that loses its X server exits at once; which of the two died first shows a moment later.
-            if part.wait(0.05 if self.app_exit_code is not None else 0.0):
+            if part.wait(FIRST_DEATH_S_MAX if self.app_exit_code is not None else 0.0):
                 raise Refusal(
                     ErrorCode.DISPLAY_DIED, f"{part.name} died ({part.exit_code})", hint="End this host; start another."
                 )

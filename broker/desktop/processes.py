@@ -7,8 +7,9 @@ import os
 import select
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final
 
@@ -92,6 +93,21 @@ def spawn(
         pass_fds=tuple(pass_fds),
     )
     return Process(name, popen)
+
+
+def when_ended(process: Process, tell: Callable[[], None]) -> None:
+    """Have `tell` called once, on a thread of its own, as soon as the process has ended, however it did."""
+    # A descriptor of our own: the process may be closed, and its number used again, while the thread wakes up.
+    own = os.dup(process.pidfd)
+
+    def wait() -> None:
+        poller = select.poll()
+        poller.register(own, select.POLLIN)
+        poller.poll()
+        os.close(own)
+        tell()
+
+    threading.Thread(target=wait, name=f"end of {process.name}", daemon=True).start()
 
 
 def wait_readable(descriptors: Sequence[int], timeout_s: float) -> list[int]:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -63,6 +63,10 @@ class Driver(Protocol):
 
     def state(self) -> DriverState:
         """What the CAD program is doing. Any thread may ask, at any time."""
+        ...
+
+    def watch(self, on_change: Callable[[], None]) -> None:
+        """Have `on_change` called, on any thread, whenever the state may have become another, also between deeds."""
         ...
 
     def abort(self) -> None:

@@ -63,6 +63,7 @@ class LibreCadDriver:
         self._state: DriverState = "stopped"
         self._restarts = 0
         self._is_aborted = False
+        self._on_change: Callable[[], None] | None = None
 
     def prepare(self) -> None:
         """Bring up X server and window manager."""
@@ -119,12 +120,22 @@ class LibreCadDriver:
     def state(self) -> DriverState:
         """From any thread: the processes are asked, not the program."""
         desktop = self._desktop
+        if self._is_aborted:
+            return "stopped"
         if self._state == "ready" and desktop is not None:
             if not desktop.is_up:
                 return "display_died"
             if desktop.app_exit_code not in (None, 0):
                 return "cad_died"
         return self._state
+
+    def watch(self, on_change: Callable[[], None]) -> None:
+        """The end of each process is watched for, whatever else is going on."""
+        self._on_change = on_change
+
+    def _tell(self) -> None:
+        if self._on_change is not None:
+            self._on_change()
 
     def abort(self) -> None:
         """Kill all; the deed under way fails."""
@@ -149,7 +160,9 @@ class LibreCadDriver:
             self._desktop.close()
             self._desktop = None
         if self._desktop is None:
-            self._desktop = Desktop(self._state_dir, report=self._report, base_env=self._base_env, hang_s=self._hang_s)
+            self._desktop = Desktop(
+                self._state_dir, report=self._report, base_env=self._base_env, hang_s=self._hang_s, on_end=self._tell
+            )
             self._desktop.start()
         if self._is_aborted:
             self._desktop.kill()
@@ -205,6 +218,7 @@ class LibreCadDriver:
             yield
         except Refusal as error:
             self._state = _STATE_OF_CODE.get(error.code, self._state)
+            self._tell()
             raise
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -95,6 +95,7 @@ class PaperDriver:
         self._sheet = _Sheet()
         self._acted = 0
         self._is_aborted = threading.Event()
+        self._on_change: Callable[[], None] | None = None
         self._encoder = BandEncoder(width_px=SCREEN_WIDTH_PX, height_px=SCREEN_HEIGHT_PX)
         self._pixels = np.zeros((SCREEN_HEIGHT_PX, SCREEN_WIDTH_PX, 4), np.uint8)
         # Pillow draws straight into the array; the encoder reads blue first, so colours are grey or swapped.
@@ -146,6 +147,10 @@ class PaperDriver:
         """From any thread."""
         return self._state
 
+    def watch(self, on_change: Callable[[], None]) -> None:
+        """Only deeds change anything here."""
+        self._on_change = on_change
+
     def abort(self) -> None:
         """Waits end; what is under way fails."""
         self._is_aborted.set()
@@ -171,14 +176,17 @@ class PaperDriver:
         if faults.action_s:
             self._pause(faults.action_s)
         if self._acted == faults.cad_dies_at:
-            self._state = "cad_died"
-            raise Refusal(ErrorCode.CAD_DIED, "the sheet has burnt", hint="Take another.")
+            raise self._lost("cad_died", ErrorCode.CAD_DIED, "the sheet has burnt", hint="Take another.")
         if self._acted == faults.cad_hangs_at:
-            self._state = "cad_hung"
-            raise Refusal(ErrorCode.CAD_HUNG, "the ink does not flow", hint="Take another.")
+            raise self._lost("cad_hung", ErrorCode.CAD_HUNG, "the ink does not flow", hint="Take another.")
         if self._acted == faults.display_dies_at:
-            self._state = "display_died"
-            raise Refusal(ErrorCode.DISPLAY_DIED, "the light went out", hint="Take another.")
+            raise self._lost("display_died", ErrorCode.DISPLAY_DIED, "the light went out", hint="Take another.")
+
+    def _lost(self, state: DriverState, code: ErrorCode, message: str, *, hint: str) -> Refusal:
+        self._state = state
+        if self._on_change is not None:
+            self._on_change()
+        return Refusal(code, message, hint=hint)
 
     def _pause(self, seconds: float) -> None:
         if self._is_aborted.wait(seconds):

@@ -20,6 +20,8 @@ from contract.broker_api import Health, Identity, Lease, LeaseRequest, ResetRepl
 from contract.broker_client import BrokerClient
 from supervisor.ledger import HostHistory
 
+LostState = Literal["cad_died", "cad_hung", "display_died"]
+
 
 @dataclass(frozen=True, slots=True)
 class HostOrder:
@@ -64,6 +66,10 @@ class HostProvider(Protocol):
 
     async def wait_ended(self, host_id: str) -> str:
         """Return, with a line for people, when the host itself has ended. Never returns for one that lives."""
+        ...
+
+    async def wait_lost(self, host_id: str) -> LostState:
+        """Return when the host itself says that its CAD program is lost, and how. Else this never returns."""
         ...
 
     def has_ended(self, host_id: str) -> bool:

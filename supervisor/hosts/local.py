@@ -30,7 +30,7 @@ from contract.phases import Cause
 from contract.records import Record
 from supervisor.child import AdoptedProcess, Child, describe_status
 from supervisor.hosts.folders import SCRATCH, host_folder, pilot_home
-from supervisor.hosts.lease import Host, HostOrder
+from supervisor.hosts.lease import Host, HostOrder, LostState
 from supervisor.keyring import TokenStore
 from supervisor.ledger import HostHistory
 from supervisor.processes import (
@@ -78,6 +78,13 @@ class BrokerFailed(Record):
     code: str
     message: str
     hint: str = ""
+
+
+class BrokerLost(Record):
+    """What a broker prints when its CAD program is lost."""
+
+    schema_: Annotated[Literal["autocad-bench.broker-lost/1"], Field(alias="schema")]
+    driver_state: LostState
 
 
 @dataclass(slots=True)
@@ -156,6 +163,17 @@ class LocalHosts:
             await anyio.sleep_forever()
             raise AssertionError("unreachable")
         return f"the broker process {live.process.pid} ended ({describe_status(await live.process.wait())})"
+
+    async def wait_lost(self, host_id: str) -> LostState:
+        """Read what the broker says. One whose pipe went with an earlier controller says nothing."""
+        live = self._live.get(host_id)
+        if live is not None and isinstance(live.process, Child):
+            async with aclosing(live.process.lines()) as lines:
+                async for line in lines:
+                    with suppress(ValidationError):
+                        return BrokerLost.model_validate_json(line).driver_state
+        await anyio.sleep_forever()
+        raise AssertionError("unreachable")
 
     def has_ended(self, host_id: str) -> bool:
         """True when the broker process was ours and has ended."""

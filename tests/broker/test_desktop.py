@@ -300,6 +300,24 @@ def test_a_killed_part_is_named_and_the_next_reset_heals(
     assert driver.reset(seed).verdict is Verdict.OK
 
 
+@pytest.mark.parametrize(("name", "state"), [("librecad", "cad_died"), ("Xvfb", "display_died")])
+def test_a_death_is_told_at_once(build_librecad: Build, seed: bytes, pid_of: PidOf, name: str, state: str) -> None:
+    """Nobody has to ask, and a model's long wait does not hide it."""
+    driver = build_librecad()
+    driver.reset(seed)
+    told = threading.Event()
+    driver.watch(told.set)
+    waiting = threading.Timer(0.2, os.kill, (pid_of(driver, name), signal.SIGKILL))
+    waiting.start()
+    began = time.monotonic()
+    code = code_of(lambda: driver.act([Wait(seconds=20)]))
+    took_s = time.monotonic() - began
+
+    assert told.is_set()
+    assert (state, state) == (code.value, driver.state())
+    assert took_s < 1.5
+
+
 def test_a_program_that_hangs_is_named(build_librecad: Build, seed: bytes, pid_of: PidOf) -> None:
     """It is alive, it answers nothing."""
     driver = build_librecad(hang_s=0.5)

@@ -24,6 +24,8 @@ def test_it_fails_where_it_is_told_to(tmp_path: Path, faults: PaperFaults, code:
     """And stays failed until the next reset, as a real CAD program does."""
     driver = PaperDriver(tmp_path, faults=faults)
     driver.reset(b"start")
+    told: list[str] = []
+    driver.watch(lambda: told.append(driver.state()))
     driver.act([Move(x=1, y=1)])
     for _ in range(2):
         with pytest.raises(Refusal) as caught:
@@ -31,6 +33,7 @@ def test_it_fails_where_it_is_told_to(tmp_path: Path, faults: PaperFaults, code:
 
         assert caught.value.code is code
     assert driver.state() == state
+    assert [state] == told
 
 
 def test_any_verdict_can_be_shown(tmp_path: Path) -> None:

@@ -66,6 +66,13 @@ class BrokerProcess:
 
     def tagged(self) -> list[str]:
         """The living processes that carry this broker's tag; zombies are dead."""
+        return sorted(name for _, name in self._tagged())
+
+    def pid_of(self, name: str) -> int:
+        """Its process of this name."""
+        return next(pid for pid, found in self._tagged() if found == name)
+
+    def _tagged(self) -> list[tuple[int, str]]:
         found = []
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
@@ -74,8 +81,8 @@ class BrokerProcess:
                 ).read_bytes().split(b"\0"):
                     state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
                     if state != "Z":
-                        found.append((entry / "comm").read_text().strip())
-        return sorted(found)
+                        found.append((int(entry.name), (entry / "comm").read_text().strip()))
+        return found
 
     def gone_after_s(self) -> float:
         """How long it takes until nothing of it is alive; at most 5 s."""
@@ -165,6 +172,20 @@ def test_silence_ends_the_host(start: Any, seed: bytes, make_reset_request: Any,
     assert still_alive
     assert broker.popen.wait(4) == 0
     assert broker.gone_after_s() < 1.0
+
+
+@pytest.mark.desktop
+def test_the_death_of_the_program_is_said_on_stdout(start: Any, seed: bytes, make_reset_request: Any) -> None:
+    """Between two calls too: the owner reads it at once and asks nobody."""
+    broker = start(driver="librecad")
+    handed_off(broker.client(), seed, make_reset_request)
+    os.kill(broker.pid_of("librecad"), signal.SIGKILL)
+    began = time.monotonic()
+    line = json.loads(broker.popen.stdout.readline())
+
+    assert {"schema": "autocad-bench.broker-lost/1", "driver_state": "cad_died"} == line
+    assert time.monotonic() - began < 0.5
+    assert broker.client().health().driver_state == "cad_died"
 
 
 def test_silence_before_a_lease_ends_the_host_too(start: Any) -> None:

@@ -123,6 +123,32 @@ def test_a_host_that_loses_its_desktop_is_released_within_a_second(tmp_path: Pat
     assert_nothing_is_left(world, batch_dir)
 
 
+@pytest.mark.parametrize("moment", ["pilot", "evaluate"])
+def test_a_host_that_says_that_its_program_is_lost_is_released_at_once(tmp_path: Path, moment: str) -> None:
+    """No heartbeat is waited for, and until the evaluation is over the sample needs its whole host."""
+    world = FakeWorld(turn_s=100, turns=1)
+    seen: dict[str, float] = {}
+
+    async def trouble(step: str, rollout_id: str) -> None:
+        if step == moment and rollout_id == "r-0":
+            host = world.host_of("r-0")
+            host.driver_state = "cad_died"
+            host.lost.set()
+            seen["broken"] = anyio.current_time()
+        if step == "terminate" and rollout_id == "r-0":
+            seen["ended"] = anyio.current_time()
+
+    world.trouble = trouble
+    code, batch_dir, _ = play(world, tmp_path)
+
+    rows = read_state(batch_dir).rollouts
+    assert 1 == code
+    assert (Outcome.VOID, Cause.CAD_DIED) == (rows[0].outcome, rows[0].cause)
+    assert Outcome.SCORED == rows[1].outcome
+    assert seen["ended"] == seen["broken"]
+    assert_nothing_is_left(world, batch_dir)
+
+
 def test_a_broker_that_dies_is_named_even_when_the_pilot_only_saw_silence(tmp_path: Path) -> None:
     """The pilot says `broker_unreachable`; the ended process says why."""
     world = FakeWorld()
