@@ -117,7 +117,9 @@ class Desktop:
             self._link = XLink(self._server.display, self._server.cookie_file, [self._server.process, self._manager])
             if not self._link.wait_until(self._link.has_manager, START_S_MAX):
                 raise Refusal(ErrorCode.DISPLAY_DIED, "the window manager did not start", hint="Is openbox installed?")
-            self._hands = Hands(self._link.display, catch_up=self.catch_up, pause=self.pause)
+            self._hands = Hands(
+                self._link.display, catch_up=self.catch_up, rest=lambda: self.settle(BETWEEN_S_MAX), pause=self.pause
+            )
 
     @property
     def is_up(self) -> bool:

@@ -33,12 +33,17 @@ Pause = Callable[[float], None]
 
 
 class Hands:
-    """Performs single actions. `catch_up` returns once window manager and application have handled all input so far."""
+    """Performs single actions.
 
-    def __init__(self, display: Any, *, catch_up: Callable[[], None], pause: Pause) -> None:
+    `catch_up` returns once window manager and application have handled all input so far, `rest` once the screen has
+    also stopped changing.
+    """
+
+    def __init__(self, display: Any, *, catch_up: Callable[[], None], rest: Callable[[], object], pause: Pause) -> None:
         """`pause` waits so many seconds, and raises when the desktop is being ended meanwhile."""
         self._display = display
         self._catch_up = catch_up
+        self._rest = rest
         self._pause = pause
         self._keyboard = Keyboard(display)
         self._last_click: tuple[int, int, str, float] | None = None
@@ -154,12 +159,17 @@ class Hands:
         is_locked = bool(self.root.query_pointer().mask & X.LockMask)
         if is_locked:
             self._tap(self._keyboard.named("capslock"))
+        typed = 0
         for piece in self._bindable_pieces(text):
             self._bind(piece)
-            for count, char in enumerate(piece, 1):
+            for char in piece:
                 self._tap(self._keyboard.named(char))
-                # Enter may open a dialog, which must have the keyboard before the next character comes.
-                if char == "\n" or count % CHARS_PER_BARRIER == 0:
+                typed += 1
+                if char == "\n" and typed < len(text):
+                    # Enter may open a dialog, which must have the keyboard before the next character comes. On a busy
+                    # machine the program may answer its pings before the dialog's text field has it.
+                    self._rest()
+                elif typed % CHARS_PER_BARRIER == 0:
                     self._catch_up()
         if is_locked:
             self._tap(self._keyboard.named("capslock"))
