@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from evaluator_client.canonical import Primitives
 from evaluator_client.samples import TANGENT_COS, Samples, sample
@@ -13,9 +14,8 @@ from evaluator_client.strokes import Ints
 from evaluator_client.tolerances import Array, Tolerances
 
 _NEAREST: Final = 8
-# Where very many samples crowd, only so many neighbours of each are looked at.
-_COPIES: Final = 32
-_PAIRS_MAX: Final = 4_000_000
+# Of a sample's neighbours only so many are looked at: enough for a few copies, and bounded where very many crowd.
+_NEIGHBOURS: Final = 24
 _CHUNK: Final = 50_000
 
 
@@ -83,30 +83,37 @@ def _near_duplicates(samples: Samples, tree: Any, tolerances: Tolerances) -> flo
     if count < 2:
         return 0.0
     half = samples.weight / 2 + tolerances.epsilon
-    this, other = _close_samples(tree, samples.position, float(np.hypot(2 * tolerances.tau0, half.max())))
-    is_other = samples.owner[this] != samples.owner[other]
-    this, other = this[is_other], other[is_other]
-    tangent = samples.tangent[other]
-    parallel = np.abs(np.einsum("ij,ij->i", samples.tangent[this], tangent)) >= TANGENT_COS
-    this, other, tangent = this[parallel], other[parallel], tangent[parallel]
-    apart = samples.position[this] - samples.position[other]
-    along = np.einsum("ij,ij->i", apart, tangent)
-    aside = np.linalg.norm(apart - along[:, None] * tangent, axis=1)
-    # Alongside means that the foot falls on the other's piece: what only continues a line does not copy it.
-    is_copy = (np.abs(along) <= half[other]) & (aside <= 2 * tolerances.tau0)
-    owners = int(samples.owner[-1]) + 1
-    distinct = np.unique(this[is_copy] * owners + samples.owner[other[is_copy]])
-    copies = np.bincount(distinct // owners, minlength=count)
+    reach = float(np.hypot(2 * tolerances.tau0, half.max()))
+    copies = np.zeros(count)
+    k = min(_NEIGHBOURS, count)
+    for begin in range(0, count, _CHUNK):
+        position = samples.position[begin : begin + _CHUNK]
+        near = tree.query(position, k=k, distance_upper_bound=reach, workers=-1)[1].reshape(len(position), k)
+        this, column = np.nonzero(near < count)
+        other = near[this, column]
+        this = this + begin
+        is_other = samples.owner[this] != samples.owner[other]
+        this, other = this[is_other], other[is_other]
+        is_copy = _lies_alongside(samples, this, other, half[other], 2 * tolerances.tau0)
+        copies += _distinct_owners(this[is_copy], samples.owner[other[is_copy]], count)
     return float(np.dot(samples.weight, copies / (copies + 1)))
 
 
-def _close_samples(tree: Any, position: Array, reach: float) -> tuple[Ints, Ints]:
-    """Ordered pairs of different samples within `reach`; only the nearest of each when there are far too many."""
-    count = len(position)
-    if int(tree.count_neighbors(tree, reach)) - count <= 2 * _PAIRS_MAX:
-        pairs = tree.query_pairs(reach, output_type="ndarray").astype(np.int64)
-        return np.concatenate([pairs[:, 0], pairs[:, 1]]), np.concatenate([pairs[:, 1], pairs[:, 0]])
-    k = min(_COPIES, count)
-    near = tree.query(position, k=k, distance_upper_bound=reach)[1].reshape(count, k)
-    this, column = np.nonzero((near < count) & (near != np.arange(count)[:, None]))
-    return this, near[this, column].astype(np.int64)
+def _lies_alongside(samples: Samples, this: Ints, other: Ints, half: Array, aside_max: float) -> NDArray[np.bool_]:
+    """Whether the foot of each sample falls on the other's piece: what only continues a line does not copy it."""
+    tangent = samples.tangent[other]
+    parallel = np.abs(np.einsum("ij,ij->i", samples.tangent[this], tangent)) >= TANGENT_COS
+    apart = samples.position[this] - samples.position[other]
+    along = np.einsum("ij,ij->i", apart, tangent)
+    aside = np.linalg.norm(apart - along[:, None] * tangent, axis=1)
+    alongside: NDArray[np.bool_] = parallel & (np.abs(along) <= half) & (aside <= aside_max)
+    return alongside
+
+
+def _distinct_owners(this: Ints, owner: Ints, count: int) -> Array:
+    """How many different primitives each sample has beside it."""
+    order = np.lexsort((owner, this))
+    this, owner = this[order], owner[order]
+    is_first = np.ones(len(this), dtype=bool)
+    is_first[1:] = (np.diff(this) != 0) | (np.diff(owner) != 0)
+    return np.bincount(this[is_first], minlength=count).astype(np.float64)
