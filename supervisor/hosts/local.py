@@ -124,7 +124,10 @@ class LocalHosts:
         try:
             folder.mkdir(mode=0o700)
             child = Child.spawn(
-                self._command, environment=_environment(order, home=folder), log=order.log, cwd=Path("/")
+                (*self._dying_with_us(), *self._command),
+                environment=_environment(order, home=folder),
+                log=order.log,
+                cwd=Path("/"),
             )
         except OSError as error:
             raise _launch_error(f"the broker cannot be started: {error}") from error
@@ -245,6 +248,17 @@ class LocalHosts:
 
     def _folder(self, host_id: str) -> Path:
         return host_folder(self._scratch, host_id)
+
+    def _dying_with_us(self) -> tuple[str, ...]:
+        """What makes the kernel send SIGTERM to the broker when this process ends, unless it is to outlive us.
+
+        The end of its stdin says the same, but a broker that still loads its libraries reads it only when it has begun
+        to listen: a second later on an idle machine, several on a busy one.
+        """
+        if self._config.orphan_s > 0:
+            return ()
+        setpriv = shutil.which("setpriv", path=BASE_ENVIRONMENT["PATH"])
+        return () if setpriv is None else (setpriv, "--pdeathsig", "TERM", "--")
 
     def _start_line(self, order: HostOrder, token: SecretStr, folder: Path) -> bytes:
         start = {

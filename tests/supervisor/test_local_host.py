@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from supervisor.ledger import HostHistory
 from supervisor.processes import BATCH_ID_VARIABLE, HOST_ID_VARIABLE, processes_of_hosts
 
 BATCH = "b-test-local-host"
+REPOSITORY = Path(__file__).resolve().parents[2]
 FAILED_LINE = (
     '{"schema":"autocad-bench.broker-failed/1","code":"no_display","message":"no free display","hint":"End some."}'
 )
@@ -237,6 +239,56 @@ def test_a_host_ends_when_its_controller_dies(machine: Machine) -> None:
         await hosts.terminate(host.host_id, batch_id=BATCH)
 
     run(work)
+
+
+CONTROLLER = """
+import sys, anyio
+from pathlib import Path
+from contract.bridge import ThreadBridge
+from contract.config import LocalHostConfig
+from supervisor.hosts.lease import HostOrder
+from supervisor.hosts.local import LocalHosts
+from supervisor.keyring import KernelKeyring
+
+folder, host_id, batch_id, orphan_s = Path(sys.argv[1]), sys.argv[2], sys.argv[3], float(sys.argv[4])
+config = LocalHostConfig(kind="local", driver="paper", orphan_s=orphan_s)
+deaf = (sys.executable, "-I", "-c", "import time; print('up', flush=True); time.sleep(60)")
+hosts = LocalHosts(config, bridge=ThreadBridge(2), tokens=KernelKeyring(), scratch=folder, command=deaf)
+anyio.run(hosts.launch, HostOrder(host_id, batch_id, "r-0", folder / "r-0.log"))
+"""
+
+
+@pytest.mark.parametrize(("orphan_s", "is_gone"), [(0.0, True), (30.0, False)])
+def test_a_broker_that_does_not_listen_yet_ends_with_its_controller(
+    machine: Machine, orphan_s: float, is_gone: bool
+) -> None:
+    """While it still starts, nobody reads the end of its stdin; the kernel tells it. Not one that is to outlive us."""
+    order = machine.order()
+    arguments = [str(machine.folder), order.host_id, BATCH, str(orphan_s)]
+    with subprocess.Popen([sys.executable, "-c", CONTROLLER, *arguments], cwd=REPOSITORY) as controller:
+        pid = _first_process(machine)
+        controller.kill()
+
+    descriptor = os.pidfd_open(pid)
+    ended, _, _ = select.select([descriptor], [], [], 1.0)
+    os.close(descriptor)
+
+    assert is_gone == bool(ended)
+
+
+def _first_process(machine: Machine) -> int:
+    """The process of the machine's one host, once it is the program that was asked for."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        for pid in machine.left():
+            if b"time.sleep(60)" in Path(f"/proc/{pid}/cmdline").read_bytes() and b"setpriv" not in _name(pid):
+                return pid
+        time.sleep(0.01)
+    raise AssertionError("the host did not start")
+
+
+def _name(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/comm").read_bytes()
 
 
 @pytest.mark.slow
