@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -176,7 +177,14 @@ def test_the_end_of_stdin_is_its_end(tmp_path: Path, host: FakeHost) -> None:
 @pytest.mark.slow
 def test_the_death_of_its_parent_is_its_end(tmp_path: Path, host: FakeHost) -> None:
     """Also when somebody else still holds the pipe."""
-    with FakeBroker(host, meddle=lambda handler: bool(time.sleep(30)) or True) as broker:
+    is_asked = threading.Event()
+
+    def answer_nothing(handler: object) -> bool:
+        is_asked.set()
+        time.sleep(30)
+        return True
+
+    with FakeBroker(host, meddle=answer_nothing) as broker:
         spec = make_spec(tmp_path, host, base_url=broker.base_url)
         read_end, write_end = os.pipe()
         parent = subprocess.Popen(
@@ -192,7 +200,7 @@ def test_the_death_of_its_parent_is_its_end(tmp_path: Path, host: FakeHost) -> N
         os.write(write_end, orjson.dumps(spec.model_dump(mode="json")) + b"\n")
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
-        time.sleep(1)
+        assert is_asked.wait(30)
         parent.kill()
         parent.wait(5)
         deadline = time.monotonic() + 2
