@@ -15,7 +15,7 @@ from PIL import Image
 from broker.evaluator.export import Facts
 from broker.evaluator.render import render_flats
 from contract.errors import EvaluationError
-from contract.gold import Entry, SelfCheck
+from contract.gold import Entry, Profile, SelfCheck
 from contract.metadata import Metadata
 from contract.records import dump_pretty
 from evaluator_client.gold import GoldEntry, load_entry, verify_cache
@@ -258,7 +258,8 @@ def test_a_cache_of_another_evaluator_or_without_the_task_is_refused(tmp_path: P
     assert ["evaluator_version_mismatch", "cache_missing"] == codes
 
 
-def test_a_profile_that_this_version_does_not_compute_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("profile", ["3d", "3d-extents"])
+def test_a_profile_that_this_version_does_not_compute_is_refused(tmp_path: Path, profile: Profile) -> None:
     """A score that leaves out its core component would look like a good one."""
     facts, render = drawn("plate")
 
@@ -266,7 +267,7 @@ def test_a_profile_that_this_version_does_not_compute_is_refused(tmp_path: Path)
         write_entry(
             tmp_path,
             task_id="solid",
-            profile="3d",
+            profile=profile,
             placement="absolute",
             metadata_json=dump_pretty(facts),
             render_png=render,
