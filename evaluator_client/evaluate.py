@@ -89,8 +89,10 @@ async def _evaluate(
         return _finish_invalid(status, missing_artifact_score(gold), evaluation)
     await _fetch(host, status, "metadata", dest=evaluation.metadata, request=partial(_request_export, host))
     metadata = _read_metadata(evaluation.metadata, evaluator)
-    if metadata.status == "invalid":
-        return _finish_invalid(status, score_drawing(candidate=metadata, render=None, gold=gold), evaluation)
+    # The scorer may find what the evaluator lets pass (nothing left to compare, too far out): no render is asked for then.
+    verdict = await host.score_bridge.call(lambda: score_drawing(candidate=metadata, render=None, gold=gold))
+    if not verdict.score.valid:
+        return _finish_invalid(status, verdict, evaluation)
     status.enter(Stage.EXPORTED)
 
     status.enter(Stage.RENDERING)
