@@ -89,7 +89,7 @@ async def _evaluate(
         return _finish_invalid(status, missing_artifact_score(gold), evaluation)
     await _fetch(host, status, "metadata", dest=evaluation.metadata, request=partial(_request_export, host))
     metadata = _read_metadata(evaluation.metadata, evaluator)
-    # The scorer may find what the evaluator lets pass (nothing left to compare, too far out): no render is asked for then.
+    # The scorer may find what the evaluator lets pass, such as nothing left to compare: no render is asked for then.
     verdict = await host.score_bridge.call(lambda: score_drawing(candidate=metadata, render=None, gold=gold))
     if not verdict.score.valid:
         return _finish_invalid(status, verdict, evaluation)
