@@ -97,13 +97,17 @@ class LiveBatch:
 
     def wait_for(self, is_so: Callable[[BatchState], bool], timeout_s: float = 60) -> BatchState:
         """The first state of which `is_so` is true."""
+        assert self.process is not None
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
+            has_ended = self.process.poll() is not None
             if self.batch_dir.state.exists() and is_so(state := self.state()):
                 return state
+            if has_ended:
+                break
             time.sleep(0.02)
-        said = (self.folder / "stderr.txt").read_text()
-        raise AssertionError(f"the batch did not come so far in {timeout_s} s: {said}")
+        said = "".join((self.folder / name).read_text()[-4000:] for name in ("stderr.txt", "stdout.txt"))
+        raise AssertionError(f"the batch did not come so far in {timeout_s} s, or ended before: {said}")
 
     def wait_until_playing(self, count: int | None = None) -> None:
         """So many rollouts have been handed off and are at their first turns."""
@@ -175,12 +179,12 @@ class LiveBatch:
         }
 
     def _run(self, *arguments: str) -> None:
-        with (self.folder / "stderr.txt").open("ab") as stderr:
+        with (self.folder / "stdout.txt").open("ab") as stdout, (self.folder / "stderr.txt").open("ab") as stderr:
             self.process = subprocess.Popen(
                 [*_command("batch_main"), *arguments],
                 cwd=REPOSITORY,
                 env={**os.environ, **self.environment},
-                stdout=subprocess.DEVNULL,
+                stdout=stdout,
                 stderr=stderr,
             )
         self._watcher = threading.Thread(target=self._watch, args=(self.process,), daemon=True)
