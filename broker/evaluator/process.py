@@ -48,6 +48,7 @@ class EvaluatorProcess:
         self,
         base_env: Mapping[str, str],
         *,
+        start_s_max: float = START_S_MAX,
         export_s_max: float = EXPORT_S_MAX,
         render_s_max: float = RENDER_S_MAX,
         memory_bytes_max: int = MEMORY_BYTES_MAX,
@@ -55,6 +56,7 @@ class EvaluatorProcess:
     ) -> None:
         # Idle threads of a linear algebra library would use up the address space.
         self._env = dict(base_env) | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+        self._start_s_max = start_s_max
         self._export_s_max = export_s_max
         self._render_s_max = render_s_max
         self._memory_bytes_max = memory_bytes_max
@@ -66,9 +68,13 @@ class EvaluatorProcess:
     def warm(self) -> None:
         """Start it and have it load what renders need. Raises `Refusal`."""
         try:
-            self._ask({"op": "warm"}, within_s=START_S_MAX)
-        except _Ended as error:
-            raise _failed("the evaluator did not start", error) from error
+            self._ask({"op": "warm"}, within_s=self._start_s_max)
+        except _Ended:
+            # One that died idle or while it was loading has said nothing about the drawing, and nothing about the next.
+            try:
+                self._ask({"op": "warm"}, within_s=self._start_s_max)
+            except _Ended as error:
+                raise _failed("the evaluator did not start", error) from error
 
     def export(self, *, drawing: Path, start_drawing: Path | None, out: Path) -> None:
         """Write `metadata.json` of `drawing` to `out`. Raises `Refusal` when we could not evaluate."""
