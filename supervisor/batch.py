@@ -6,7 +6,7 @@ import os
 import secrets
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +17,7 @@ from contract.ambient import Ambient
 from contract.batch_records import BatchState, Link, RolloutRow
 from contract.errors import DiskError, HostError, StateError
 from contract.phases import BatchStatus, Cause, Outcome, Phase
-from contract.records import disk_error, replace_file, write_record
+from contract.records import disk_error, read_record, replace_file, write_record
 from contract.run_dir import BatchDir
 from supervisor.equipment import Equipment
 from supervisor.handoff import RELEASE_S
@@ -62,7 +62,8 @@ async def execute(
         state = _first_state(prepared, rerun_of=rerun_of, ambient=ambient)
         write_record(batch_dir.state, state)
         jobs = [(rollout, play_rollout) for rollout in prepared.rollouts]
-        return await run(prepared, batch_dir, state, jobs, console=console, ambient=ambient, equipment=equipment)
+        with telling_the_end(batch_dir, ambient):
+            return await run(prepared, batch_dir, state, jobs, console=console, ambient=ambient, equipment=equipment)
 
 
 async def run(
@@ -258,6 +259,20 @@ def locked(batch_dir: BatchDir) -> Iterator[HeldLock]:
         yield held
     finally:
         held.release()
+
+
+@contextmanager
+def telling_the_end(batch_dir: BatchDir, ambient: Ambient) -> Iterator[None]:
+    """What ends a controller before it listens to signals must not leave a state that says it runs."""
+    try:
+        yield
+    except BaseException:
+        with suppress(DiskError, StateError):
+            state = read_record(batch_dir.state, BatchState)
+            if state.status is BatchStatus.RUNNING:
+                update = {"status": BatchStatus.INTERRUPTED, "updated_at": ambient.utc_now()}
+                write_record(batch_dir.state, state.model_copy(update=update))
+        raise
 
 
 def controller_facts() -> dict[str, object]:

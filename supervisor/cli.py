@@ -6,6 +6,7 @@ This is a composition root: the environment is read here and nowhere else in thi
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Final
@@ -23,12 +24,19 @@ EXIT_CODES: Final = (
 
 def main() -> None:
     """`autocad-bench`."""
+    _take_sigterm_as_sigint()
     sys.exit(run(autocad_bench, sys.argv[1:], program="autocad-bench", environment=os.environ))
 
 
 def batch_main() -> None:
     """`autocad-bench-batch`."""
+    _take_sigterm_as_sigint()
     sys.exit(run(batch, sys.argv[1:], program="autocad-bench-batch", environment=os.environ))
+
+
+def _take_sigterm_as_sigint() -> None:
+    """Both mean: clean up and exit with 130. A batch listens to both by itself once it has something to end."""
+    signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
 
 
 @click.group(epilog=EXIT_CODES)

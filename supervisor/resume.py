@@ -18,7 +18,7 @@ from contract.phases import BatchStatus, Cause, Phase
 from contract.records import read_record, write_record
 from contract.rollout_records import Checkpoint
 from contract.run_dir import BatchDir
-from supervisor.batch import Job, controller_facts, locked, run
+from supervisor.batch import Job, controller_facts, locked, run, telling_the_end
 from supervisor.equipment import Equipment
 from supervisor.handoff import end_host
 from supervisor.hosts.lease import Host, HostBroker
@@ -62,9 +62,17 @@ async def resume(
         jobs = _jobs(before, prepared, hosts)
         continued = {row.host_id for row in before.rollouts if row.phase in {Phase.HANDED_OFF, Phase.EVALUATING}}
         stale = [host for host in hosts.values() if not host.is_over and host.host_id not in continued]
-        return await run(
-            prepared, batch_dir, state, jobs, stale_hosts=stale, console=console, ambient=ambient, equipment=equipment
-        )
+        with telling_the_end(batch_dir, ambient):
+            return await run(
+                prepared,
+                batch_dir,
+                state,
+                jobs,
+                stale_hosts=stale,
+                console=console,
+                ambient=ambient,
+                equipment=equipment,
+            )
 
 
 def _jobs(

@@ -1,0 +1,37 @@
+"""Signals before a batch listens to them: while it loads, and while it makes its folder."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from contract.phases import BatchStatus, Phase
+from tests.live_batch import LiveBatch
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def batch(tmp_path: Path) -> Iterator[LiveBatch]:
+    made = LiveBatch(tmp_path, count=2)
+    yield made
+    made.end_everything()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_state_says_interrupted_however_early_it_was(batch: LiveBatch, number: signal.Signals) -> None:
+    """Its first version says `running`, half a second before anything could be ended by a listener."""
+    batch.start()
+    batch.wait_for(lambda state: True)
+    assert batch.process is not None
+    batch.process.send_signal(number)
+    code = batch.wait(20)
+
+    state = batch.state()
+    assert (130, BatchStatus.INTERRUPTED) == (code, state.status)
+    assert [Phase.QUEUED] * 2 == [row.phase for row in state.rollouts]
+    assert [] == batch.torn
+    assert "Traceback" not in (batch.folder / "stderr.txt").read_text()
