@@ -213,7 +213,7 @@ def _first_problems(error: ValidationError) -> str:
     for item in error.errors(include_url=False)[:3]:
         where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in item["loc"])
         problems.append(f"actions{where}: {item['msg']}")
-    return "; ".join(problems)
+    return "; ".join(problems) + "."
 
 
 def action_to_json(action: Action) -> dict[str, Any]:
