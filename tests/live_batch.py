@@ -145,13 +145,12 @@ class LiveBatch:
         assert [] == [pid for pid in pids if (facts := facts_of(pid)) is not None and is_alive(pid, facts.started_s)]
 
     def end_everything(self) -> None:
-        """For the end of a test that failed in the middle."""
+        """For the end of a test, also of one that failed in the middle: no process and no private folder stays."""
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
         if self.batch_dir.state.exists():
-            for pid in self.alive():
-                os.kill(pid, signal.SIGKILL)
+            self.reconcile("--execute")
 
     def _config(self) -> dict[str, Any]:
         script = replay_of_waits(self.folder / "model_turns.jsonl", turns=self.turns, wait_s=self.wait_s)
