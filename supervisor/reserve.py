@@ -17,32 +17,39 @@ T = TypeVar("T")
 RESERVE_BYTES: Final = 2 * 1024 * 1024
 
 
+# Whoever plays still writes frames into what is given back, until a write of its own is refused; so it is given back
+# in slices, each with room for a result and for the state of some hundred rollouts.
+SLICE_BYTES: Final = 64 * 1024
+
+
 class ReservingBridge:
-    """Does disk work over `bridge`. The first write that the disk refuses gives the reserve back and is tried again."""
+    """Does disk work over `bridge`. What the disk refuses is tried again with a slice of the reserve given back."""
 
     def __init__(self, bridge: Bridge, reserve: Path) -> None:
         self._bridge = bridge
         self._reserve = reserve
-        self._is_spent = False
+        self._slices_given = 0
 
     async def call(self, work: Callable[[], T]) -> T:
-        """Run `work`, twice if need be. Raises `DiskError` when even that did not help."""
-        had_reserve = not self._is_spent
-        try:
-            return await self._bridge.call(work)
-        except DiskError:
-            # Of several that are refused at once one gives the room back, and all of them have it.
-            if not had_reserve or not self._spend():
-                raise
-        return await self._bridge.call(work)
-
-    def _spend(self) -> bool:
-        if not self._is_spent:
+        """Run `work`, again after each slice. Raises `DiskError` when even the last did not help."""
+        while True:
+            given_before = self._slices_given
             try:
+                return await self._bridge.call(work)
+            except DiskError:
+                # What another refused write gave back meanwhile may be enough for this one too.
+                if self._slices_given == given_before and not self._give_slice():
+                    raise
+
+    def _give_slice(self) -> bool:
+        try:
+            left = max(0, self._reserve.stat().st_size - SLICE_BYTES)
+            os.truncate(self._reserve, left)
+            if left == 0:
                 self._reserve.unlink()
-            except OSError:
-                return False
-            self._is_spent = True
+        except OSError:
+            return False
+        self._slices_given += 1
         return True
 
 

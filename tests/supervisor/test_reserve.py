@@ -1,4 +1,4 @@
-"""The reserve on the output disk: given back at the first refusal, so that the ends are recorded even then."""
+"""The reserve on the output disk: given back in slices to what is refused, so that the ends are recorded even then."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from contract.errors import DiskError
-from supervisor.reserve import RESERVE_BYTES, ReservingBridge, reserved
+from supervisor.reserve import RESERVE_BYTES, SLICE_BYTES, ReservingBridge, reserved
 from tests.batch_fakes import InlineBridge, in_virtual_time
 
 
@@ -35,7 +35,7 @@ def call(bridge: ReservingBridge, work: Callable[[], str]) -> str:
 
 
 def test_a_refused_write_is_tried_again_in_the_room_that_was_kept(tmp_path: Path) -> None:
-    """Once: the second refusal is final."""
+    """When nothing of it is left, the refusal is final."""
     reserve = tmp_path / ".reserve"
     disk = FullDisk(reserve)
     bridge = ReservingBridge(InlineBridge(), reserve)
@@ -50,6 +50,22 @@ def test_a_refused_write_is_tried_again_in_the_room_that_was_kept(tmp_path: Path
         reserve.rmdir()
 
     assert ("written", 1) == (said, disk.written)
+
+
+def test_no_more_of_the_reserve_is_given_back_than_a_write_needs(tmp_path: Path) -> None:
+    """Pilots that still play would fill the rest with frames, and the next end could not be recorded."""
+    reserve = tmp_path / ".reserve"
+
+    def write() -> str:
+        if reserve.stat().st_size > RESERVE_BYTES - 2 * SLICE_BYTES:
+            raise DiskError("cannot write result.json: No space left on device")
+        return "written"
+
+    with reserved(reserve):
+        said = call(ReservingBridge(InlineBridge(), reserve), write)
+        left = reserve.stat().st_size
+
+    assert ("written", RESERVE_BYTES - 2 * SLICE_BYTES) == (said, left)
 
 
 def test_all_that_are_refused_at_once_have_the_room(tmp_path: Path) -> None:
