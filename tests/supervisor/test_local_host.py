@@ -252,7 +252,7 @@ from supervisor.keyring import KernelKeyring
 
 folder, host_id, batch_id, orphan_s = Path(sys.argv[1]), sys.argv[2], sys.argv[3], float(sys.argv[4])
 config = LocalHostConfig(kind="local", driver="paper", orphan_s=orphan_s)
-deaf = (sys.executable, "-I", "-c", "import time; print('up', flush=True); time.sleep(60)")
+deaf = (sys.executable, "-I", "-c", "import time; time.sleep(60)")
 hosts = LocalHosts(config, bridge=ThreadBridge(2), tokens=KernelKeyring(), scratch=folder, command=deaf)
 anyio.run(hosts.launch, HostOrder(host_id, batch_id, "r-0", folder / "r-0.log"))
 """
