@@ -7,7 +7,7 @@ in none.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
@@ -81,6 +81,13 @@ class JudgeConfig(Record):
     model: str
 
 
+class AwsConfig(Record):
+    """The AWS account that pays for `mantle` and `bedrock` models. `profile` is a name; null is the default chain."""
+
+    region: Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d$")]
+    profile: str | None = None
+
+
 class Assignment(Record):
     """One task and one model, under an id of its own.
 
@@ -116,7 +123,12 @@ class BatchConfig(Record):
     # A price table, "unpriced" (costs are unknown and the operator accepts it), or null for models that cost nothing.
     pricing: str | None = None
     limits: Limits = Field(default_factory=Limits)
+    # A provider's base URL, as its SDK takes it: https, or http on loopback.
     endpoints: dict[str, str] = Field(default_factory=dict)
+    # Null: the host's region and profile, when the host is an instance.
+    aws: AwsConfig | None = None
+    # Further rows beside those of `contract/profiles.py`: {"extends": "<a known row>", "<field>": <value>, ...}.
+    profiles: dict[Name, dict[str, Any]] = Field(default_factory=dict)
     rollouts: Annotated[list[Assignment], Field(min_length=1)]
 
 

@@ -103,6 +103,7 @@ class Cause(StrEnum):
     DISPLAY_DIED = "display_died"
     FRAME_CORRUPT = "frame_corrupt"
     # The provider
+    PROVIDER_AUTH = "provider_auth"
     PROVIDER_REFUSED = "provider_refused"
     PROVIDER_UNREACHABLE = "provider_unreachable"
     COST_LIMIT = "cost_limit"

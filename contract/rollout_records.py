@@ -9,6 +9,7 @@ from pydantic import Field
 from contract.broker_api import FrameInfo, Name, Sha256
 from contract.phases import Cause, EndedBy, Outcome, Phase
 from contract.pricing import PriceRow, Usage
+from contract.profiles import Profile
 from contract.records import Record, Usd, UtcTime
 
 RolloutId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
@@ -28,6 +29,10 @@ class Limits(Record):
     transport_failures: Annotated[int, Field(ge=1, le=1000)] = 10
     malformed_responses: Annotated[int, Field(ge=1, le=1000)] = 10
     host_replacements: Annotated[int, Field(ge=0, le=10)] = 1
+    # US dollars. A rollout ends at the first turn boundary where it has cost this much; a batch starts nothing more,
+    # and ends what plays at its turn's boundary, when all of its rollouts together have.
+    cost_usd: Annotated[Usd, Field(gt=0)] | None = None
+    batch_cost_usd: Annotated[Usd, Field(gt=0)] | None = None
 
 
 class TaskBrief(Record):
@@ -53,12 +58,20 @@ class HostAddress(Record):
 
 
 class ModelChoice(Record):
-    """Which model plays. `script` is the file of a scripted model (oracle batches, or a stored model_turns.jsonl)."""
+    """Which model plays. `script` is the file of a scripted model (oracle batches, or a stored model_turns.jsonl).
+
+    `facts` are the profile's, for a model of a vendor; `endpoint` is the provider's address. `region` and
+    `credentials_url` are for models that are paid with an AWS account: short-lived credentials come from that address,
+    for the token that stands in the place of a key.
+    """
 
     provider: str
     model: str
     profile: str | None = None
+    facts: Profile | None = None
     endpoint: str | None = None
+    region: str | None = None
+    credentials_url: str | None = None
     script: str | None = None
     seed: int = 0
 
@@ -89,11 +102,15 @@ class Retries(Record):
 
 
 class Waiting(Record):
-    """What the pilot waits for, since when, and until when it will not try again."""
+    """What the pilot waits for, since when (the first failure of this turn), and until when it will not try again.
 
-    for_: Annotated[str, Field(alias="for")]
+    `alarm` is set once it has waited for minutes for something that does not heal by itself.
+    """
+
+    for_: Annotated[Literal["rate_limited", "server_error", "transport", "quota_exhausted"], Field(alias="for")]
     since: UtcTime
     until: UtcTime | None
+    alarm: str | None = None
 
 
 class PilotProblem(Record):
@@ -120,12 +137,18 @@ class RunState(Record):
     usage: Usage
     # Null when the usage of a response was unknown or the model has no price.
     cost_usd: Usd | None
+    # Requests without an answer: whether they were charged, nobody says.
+    requests_of_unknown_cost: int = 0
     updated_at: UtcTime
     waiting: Waiting | None = None
     ended_by: EndedBy | None = None
     # What the model said in its finish action.
     finish_status: Literal["done", "infeasible"] | None = None
     error: PilotProblem | None = None
+
+
+# What happened before an observation: the start, actions, or a response that led to none.
+After = Literal["start", "acted", "invalid", "malformed"]
 
 
 class ArtifactRef(Record):
@@ -160,9 +183,12 @@ class Checkpoint(Record):
     invalid_turns: int
     invalid_turns_lifetime: int
     malformed_responses: int
+    # How many of those were refusals, when all of them were.
+    refusals: int = 0
     retries: Retries
     usage: Usage
     cost_usd: Usd | None
+    requests_of_unknown_cost: int = 0
     frame: ArtifactRef
     reference: ArtifactRef
     # What the next turn's observation says in words; an intent is in the middle of its turn and holds that turn's.
@@ -171,11 +197,16 @@ class Checkpoint(Record):
 
 
 class ModelTurn(Record):
-    """One line of `model_turns.jsonl`: what the model was shown (by reference) and what it said."""
+    """One line of `model_turns.jsonl`: what the model was shown (by reference) and what it said.
+
+    A conversation is made again from these lines, so they hold all that a model has seen and said.
+    """
 
     turn: int
     at: UtcTime
     frame: int
+    artifact: ArtifactRef
+    after: After
     observation: str
     # The arguments of the tool call as the model gave them; null when the response had none.
     arguments: Any

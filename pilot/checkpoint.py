@@ -50,9 +50,11 @@ def make_checkpoint(
         invalid_turns=ledger.invalid_turns,
         invalid_turns_lifetime=ledger.invalid_turns_lifetime,
         malformed_responses=ledger.malformed_responses,
+        refusals=ledger.refusals,
         retries=ledger.retries,
         usage=ledger.usage,
         cost_usd=ledger.cost_usd,
+        requests_of_unknown_cost=ledger.requests_of_unknown_cost,
         frame=place.frame,
         reference=reference,
         observation=place.text,
@@ -69,9 +71,11 @@ def place_of(checkpoint: Checkpoint) -> Place:
         invalid_turns=checkpoint.invalid_turns,
         invalid_turns_lifetime=checkpoint.invalid_turns_lifetime,
         malformed_responses=checkpoint.malformed_responses,
+        refusals=checkpoint.refusals,
         retries=checkpoint.retries,
         usage=checkpoint.usage,
         cost_usd=checkpoint.cost_usd,
+        requests_of_unknown_cost=checkpoint.requests_of_unknown_cost,
     )
     place = Place(ledger=ledger, frame=checkpoint.frame, text=checkpoint.observation)
     if checkpoint.intent_actions is None:

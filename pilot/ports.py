@@ -18,9 +18,10 @@ from contract.ambient import Ambient
 from contract.bridge import Bridge
 from contract.broker_api import FrameInfo, Health, Receipt
 from contract.errors import BenchError
+from contract.phases import Cause
 from contract.pricing import Usage
 from contract.records import Durability, Record
-from contract.rollout_records import ArtifactRef, RunState
+from contract.rollout_records import After, ArtifactRef, RunState
 
 T = TypeVar("T")
 
@@ -30,14 +31,15 @@ class Observation:
     """What the model is given at the start of a turn.
 
     `frame` names the newest PNG relative to the run folder, `frame_path` absolutely; it holds still, so a request body
-    may be streamed from it. `text` says how the last ActionBatch went and what is left of the budget. `turn` counts
-    1, 2, 3, ...; a retry of an unconsumed turn gets the same observation again.
+    may be streamed from it. `text` says how the last ActionBatch went and what is left of the budget, `after` what it
+    was. `turn` counts 1, 2, 3, ...; a retry of an unconsumed turn gets the same observation again.
     """
 
     turn: int
     sequence: int
     frame: ArtifactRef
     frame_path: Path
+    after: After
     text: str
     actions_left: int
 
@@ -48,7 +50,7 @@ class ModelReply:
 
     `arguments` is the JSON value of its one `computer_action` call, or None when the response had no usable call
     (malformed). `usage` and `cost_usd` are None when unknown. `response` is the provider's own answer as it goes into
-    `model_turns.jsonl`.
+    `model_turns.jsonl`. `is_refusal`: the model said that it will not, which is a malformed response of its kind.
     """
 
     arguments: Any
@@ -57,38 +59,77 @@ class ModelReply:
     usage: Usage | None = None
     cost_usd: Decimal | None = None
     response: dict[str, Any] | None = None
+    is_refusal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What a request cost; None is unknown."""
+
+    usage: Usage | None
+    cost_usd: Decimal | None
 
 
 class ProviderError(BenchError):
-    """A request to a model was not answered by the model. The turn is unconsumed."""
+    """A request to a model was not answered by the model. The turn is unconsumed.
+
+    `charge` is what it cost all the same: nothing by default.
+    """
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.charge = Charge(Usage(), Decimal(0))
 
 
 class Throttled(ProviderError):
-    """HTTP 429 or its like: asked again for as long as it takes, never before `retry_after_s` seconds."""
+    """HTTP 429 or its like: asked again for as long as it takes, never before `retry_after_s` seconds.
+
+    `heals` is false for a quota that is used up or a credit that is gone: waiting alone will not help.
+    """
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None, heals: bool = True) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+        self.heals = heals
+
+
+class ServerError(ProviderError):
+    """HTTP 5xx or its like: asked again for as long as it takes."""
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
 
 
-class ServerError(ProviderError):
-    """HTTP 5xx or its like: asked again for as long as it takes."""
-
-
 class TransportFailed(ProviderError):
-    """HTTP 408 or 409, or no whole answer at all: a limited number in a row."""
+    """HTTP 408 or 409, or no whole answer at all: a limited number in a row.
+
+    `is_charge_unknown` when the request was sent and no answer says what became of it.
+    """
+
+    def __init__(self, message: str, *, is_charge_unknown: bool = False) -> None:
+        super().__init__(message)
+        self.is_charge_unknown = is_charge_unknown
 
 
 class Refused(ProviderError):
     """The provider will not serve us: credentials, an unknown model, any other 4xx. It ends the rollout."""
 
+    def __init__(self, message: str, *, hint: str = "", cause: Cause = Cause.PROVIDER_REFUSED) -> None:
+        super().__init__(message, hint=hint)
+        self.cause = cause
 
-class Refusal(ProviderError):
-    """The model will not do the task. It ends the rollout as a failure of the model; `reply` was paid for."""
 
-    def __init__(self, message: str, *, reply: ModelReply) -> None:
-        super().__init__(message)
-        self.reply = reply
+class TooLarge(Refused):
+    """HTTP 413 or its like. It ends the rollout once the request cannot be made smaller."""
+
+
+class CredentialsExpired(Refused):
+    """The short-lived credentials are over. It ends the rollout once new ones do not help."""
+
+
+class ContextFull(Refused):
+    """The conversation no longer fits the model's context. It ends the rollout once it cannot be shortened."""
 
 
 class Model(Protocol):

@@ -87,6 +87,7 @@ def _print_progress(state: RunState) -> None:
         "cost_usd": None if state.cost_usd is None else format(state.cost_usd, "f"),
         "phase": state.phase,
         "waiting": state.waiting.for_ if state.waiting else None,
+        "alarm": state.waiting.alarm if state.waiting else None,
         "ended_by": state.ended_by,
         "cause": state.error.cause if state.error else None,
     }

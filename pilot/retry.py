@@ -20,6 +20,8 @@ from pilot.ports import Model, ModelReply, Observation, ProviderError, ServerErr
 # Exponential backoff doubles from the first value up to the second; the cap is the operator contract's.
 BACKOFF_FIRST_S: Final = 1.0
 BACKOFF_MAX_S: Final = 60.0
+# A quota that is used up fails like a burst does at first; after this long somebody should look.
+ALARM_AFTER_S: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,14 @@ def delay_s(error: ProviderError, ledger: RetryLedger, chance: random.Random) ->
     # 2**6 is past the cap; the exponent stays small however often this is called.
     backoff = min(BACKOFF_FIRST_S * 2.0 ** min(tries - 1, 6), BACKOFF_MAX_S)
     own = backoff * (0.5 + 0.5 * chance.random())
-    asked = error.retry_after_s if isinstance(error, Throttled) else None
-    return own if asked is None else max(own, asked)
+    match error:
+        case Throttled(retry_after_s=asked) if asked is not None:
+            return max(own, asked)
+        case ServerError(retry_after_s=asked) if asked is not None:
+            # The cap holds for server errors whatever their headers advise.
+            return max(own, min(asked, BACKOFF_MAX_S))
+        case _:
+            return own
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +90,7 @@ async def ask(
     `on_wait` is told of every failure that will be retried, before the wait.
     """
     ledger = RetryLedger()
+    since: datetime | None = None
     while True:
         try:
             return await model.next_turn(observation)
@@ -91,14 +100,26 @@ async def ask(
                 return GaveUp(error)
             ledger = charged
             pause_s = delay_s(error, ledger, world.ambient.chance)
-            await on_wait(error, _waiting(error, since=world.ambient.utc_now(), pause_s=pause_s))
+            now = world.ambient.utc_now()
+            since = since or now
+            await on_wait(error, _waiting(error, since=since, now=now, pause_s=pause_s))
         if await _stopped_within(pause_s, world):
             return GaveUp(None)
 
 
-def _waiting(error: ProviderError, *, since: datetime, pause_s: float) -> Waiting:
-    kinds: dict[type[ProviderError], str] = {Throttled: "rate_limited", ServerError: "server_error"}
-    return Waiting(for_=kinds.get(type(error), "transport"), since=since, until=since + timedelta(seconds=pause_s))
+def _waiting(error: ProviderError, *, since: datetime, now: datetime, pause_s: float) -> Waiting:
+    until = now + timedelta(seconds=pause_s)
+    match error:
+        case Throttled(heals=False):
+            waited_s = (now - since).total_seconds()
+            alarm = f"no answer for {waited_s / 60:.0f} min: {error.message}" if waited_s >= ALARM_AFTER_S else None
+            return Waiting(for_="quota_exhausted", since=since, until=until, alarm=alarm)
+        case Throttled():
+            return Waiting(for_="rate_limited", since=since, until=until)
+        case ServerError():
+            return Waiting(for_="server_error", since=since, until=until)
+        case _:
+            return Waiting(for_="transport", since=since, until=until)
 
 
 async def _stopped_within(pause_s: float, world: World) -> bool:

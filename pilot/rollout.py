@@ -23,6 +23,7 @@ from contract.records import UtcTime
 from contract.rollout_records import (
     Checkpoint,
     InputReceipt,
+    Limits,
     ModelTurn,
     ModelTurnSummary,
     PilotProblem,
@@ -31,13 +32,12 @@ from contract.rollout_records import (
     Waiting,
 )
 from pilot import observe
-from pilot.budgets import Ledger, exhausted, retried
+from pilot.budgets import Ledger, after_of, exhausted, retried
 from pilot.checkpoint import Place, make_checkpoint, place_of
 from pilot.ports import (
     ModelReply,
     Observation,
     ProviderError,
-    Refusal,
     Refused,
     ServerError,
     Throttled,
@@ -111,6 +111,8 @@ class _Rollout:
         self._limits = spec.limits
         self._trace = TraceWriter(spec, world.disk, world.ambient)
         self._ledger = Ledger()
+        # One alarm for each turn that waits in vain.
+        self._is_alarmed = False
 
     async def play(self) -> End:
         """Take turns until something ends them."""
@@ -178,6 +180,8 @@ class _Rollout:
         if place.finish is not None:
             return End(EndedBy.FINISHED, finish_status=place.finish.status)
         limit = exhausted(place.ledger, self._limits)
+        if limit is EndedBy.COST_LIMIT:
+            return End(limit, problem=_cost_problem(place.ledger, self._limits))
         if limit is not None:
             return End(limit)
         if self._world.stop.is_set():
@@ -196,8 +200,6 @@ class _Rollout:
         match reply:
             case GaveUp(error=None):
                 return _interrupted("the rollout was asked to stop while it waited for the model")
-            case GaveUp(error=Refusal() as refusal):
-                return await self._refused(observation, refusal)
             case GaveUp(error=error):
                 assert error is not None
                 self._count(error)
@@ -206,12 +208,14 @@ class _Rollout:
                 return await self._replied(place, observation, reply)
 
     async def _replied(self, place: Place, observation: Observation, reply: ModelReply) -> Place:
+        self._is_alarmed = False
         ledger = self._ledger = self._ledger.replied(reply.usage, reply.cost_usd)
         turn = self._turn_record(observation, reply)
         if turn.arguments is None:
-            ledger = ledger.malformed()
+            ledger = ledger.malformed(is_refusal=reply.is_refusal)
             text = observe.after_malformed(ledger=ledger, limits=self._limits)
-            return await self._nothing_done(replace(place, ledger=ledger, text=text), turn, "malformed")
+            result: Literal["refusal", "malformed"] = "refusal" if reply.is_refusal else "malformed"
+            return await self._nothing_done(replace(place, ledger=ledger, text=text), turn, result)
         actions = parse_action_batch(turn.arguments, budget=observation.actions_left)
         if isinstance(actions, InvalidActions):
             ledger = ledger.invalid()
@@ -249,7 +253,9 @@ class _Rollout:
 
         return await self._commit(ledger, write_commit)
 
-    async def _nothing_done(self, place: Place, turn: ModelTurn, result: Literal["invalid", "malformed"]) -> Place:
+    async def _nothing_done(
+        self, place: Place, turn: ModelTurn, result: Literal["invalid", "malformed", "refusal"]
+    ) -> Place:
         summary = self._summary(result, place.ledger)
 
         def write_commit() -> Place:
@@ -273,21 +279,13 @@ class _Rollout:
         self._world.on_progress(state)
         return done
 
-    async def _refused(self, observation: Observation, refusal: Refusal) -> End:
-        reply = refusal.reply
-        self._ledger = self._ledger.replied(reply.usage, reply.cost_usd)
-        turn, summary = self._turn_record(observation, reply), self._summary("refusal", self._ledger)
-
-        def write_lines() -> None:
-            self._trace.model_turn(turn)
-            self._trace.summary(summary)
-
-        await self._blocking(write_lines)
-        return End(EndedBy.REFUSAL)
-
     async def _wait(self, error: ProviderError, waiting: Waiting) -> None:
         self._count(error)
         log.warning("waiting for the model: %s", error.message)
+        if waiting.alarm is not None and not self._is_alarmed:
+            self._is_alarmed = True
+            log.error("%s", waiting.alarm)
+            await self._blocking(lambda: self._trace.event("alarm", message=waiting.alarm))
         await self._tell(waiting)
 
     def _count(self, error: ProviderError) -> None:
@@ -297,7 +295,8 @@ class _Rollout:
             server_error=isinstance(error, ServerError),
             transport=isinstance(error, TransportFailed),
         )
-        self._ledger = replace(self._ledger, retries=counts)
+        ledger = replace(self._ledger, retries=counts)
+        self._ledger = ledger.failed(error)
 
     async def _tell(self, waiting: Waiting | None = None) -> None:
         state = self._state(self._ledger, waiting=waiting)
@@ -316,6 +315,7 @@ class _Rollout:
             sequence=place.ledger.sequence,
             frame=place.frame,
             frame_path=self._trace.run_dir.root / place.frame.path,
+            after=after_of(place.ledger),
             text=place.text,
             actions_left=self._limits.actions - place.ledger.actions_used,
         )
@@ -337,6 +337,7 @@ class _Rollout:
             retries=ledger.retries,
             usage=ledger.usage,
             cost_usd=ledger.cost_usd,
+            requests_of_unknown_cost=ledger.requests_of_unknown_cost,
             updated_at=self._now(),
             waiting=waiting,
             ended_by=end.by if end else None,
@@ -349,6 +350,8 @@ class _Rollout:
             turn=observation.turn,
             at=self._now(),
             frame=observation.sequence,
+            artifact=observation.frame,
+            after=observation.after,
             observation=observation.text,
             arguments=reply.arguments,
             text=reply.text,
@@ -401,7 +404,15 @@ def _end_of_provider(error: ProviderError) -> End:
     if isinstance(error, TransportFailed):
         return _broken(EndedBy.TRANSPORT_FAILURES, Cause.PROVIDER_UNREACHABLE, error)
     assert isinstance(error, Refused), f"{error!r} should have been asked again"
-    return _broken(EndedBy.PROVIDER_REFUSED, Cause.PROVIDER_REFUSED, error)
+    return _broken(EndedBy.PROVIDER_REFUSED, error.cause, error)
+
+
+def _cost_problem(ledger: Ledger, limits: Limits) -> PilotProblem:
+    if ledger.cost_usd is None:
+        message = "the cost of a response is unknown, so `limits.cost_usd` cannot be kept"
+    else:
+        message = f"the rollout has cost ${ledger.cost_usd:f}, and `limits.cost_usd` is ${limits.cost_usd:f}"
+    return PilotProblem(cause=Cause.COST_LIMIT, message=message, hint="Raise `limits.cost_usd`, or leave it out.")
 
 
 def _interrupted(message: str) -> End:

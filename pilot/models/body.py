@@ -1,0 +1,139 @@
+"""Request bodies as recipes: text that is serialized once, and images that stay files until they are sent.
+
+A body of any length costs memory for its text alone. Its length is known without reading a file, so limits are checked
+and `Content-Length` is set before the first byte leaves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pybase64
+
+from contract.errors import StateError
+from contract.rollout_records import ArtifactRef
+
+# Pieces are gathered into chunks of about this many bytes: small ones cost a system call each, large ones memory.
+CHUNK_BYTES: Final = 256 * 1024
+# A multiple of three, so that base64 of the parts is the base64 of the whole.
+READ_BYTES: Final = 192 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A PNG of the run folder, written into the body as base64."""
+
+    root: Path
+    artifact: ArtifactRef
+
+    @property
+    def body_bytes(self) -> int:
+        """Its length in a body: base64 with padding."""
+        return 4 * ((self.artifact.size_bytes + 2) // 3)
+
+    def base64_parts(self) -> Iterator[bytes]:
+        """Its base64, in parts. Raises `StateError` when the file is gone or has another size."""
+        path = self.root / self.artifact.path
+        read_bytes = 0
+        try:
+            with open(path, "rb", buffering=0) as file:
+                while part := file.read(READ_BYTES):
+                    read_bytes += len(part)
+                    yield pybase64.b64encode(part)
+        except OSError as error:
+            raise StateError(f"cannot read {path}: {error.strerror or error}") from error
+        if read_bytes != self.artifact.size_bytes:
+            raise StateError(f"{path} has {read_bytes} bytes, not the {self.artifact.size_bytes} that were recorded")
+
+    def png(self) -> bytes:
+        """The file itself. Raises `StateError`."""
+        path = self.root / self.artifact.path
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise StateError(f"cannot read {path}: {error.strerror or error}") from error
+        if len(content) != self.artifact.size_bytes:
+            raise StateError(f"{path} has {len(content)} bytes, not the {self.artifact.size_bytes} that were recorded")
+        return content
+
+
+Piece = bytes | Image
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A request body. `length` is that of the bytes that `chunks` yields."""
+
+    pieces: tuple[Piece, ...]
+    length: int
+
+    @classmethod
+    def of(cls, pieces: Iterable[Piece]) -> Body:
+        """The body that these pieces make, in order."""
+        fixed = tuple(pieces)
+        return cls(fixed, length_of(fixed))
+
+    def chunks(self) -> Iterator[bytes]:
+        """The bytes, gathered into chunks. Raises `StateError` when an image is not what it was."""
+        parts: list[bytes] = []
+        size = 0
+        for part in self._parts():
+            parts.append(part)
+            size += len(part)
+            if size >= CHUNK_BYTES:
+                yield b"".join(parts)
+                parts, size = [], 0
+        if parts:
+            yield b"".join(parts)
+
+    async def stream(self) -> AsyncIterator[bytes]:
+        """The bytes for an HTTP client, which waits for the socket between two chunks."""
+        for chunk in self.chunks():
+            yield chunk
+
+    def sha256(self) -> str:
+        """Hex digest of the bytes, for signatures."""
+        digest = hashlib.sha256()
+        for chunk in self.chunks():
+            digest.update(chunk)
+        return digest.hexdigest()
+
+    def fingerprint(self) -> str:
+        """Equal for equal bodies, and cheap: images count by their checksums."""
+        digest = hashlib.sha256()
+        for piece in self.pieces:
+            digest.update(piece if isinstance(piece, bytes) else piece.artifact.sha256.encode())
+        return digest.hexdigest()
+
+    def _parts(self) -> Iterator[bytes]:
+        for piece in self.pieces:
+            if isinstance(piece, bytes):
+                yield piece
+            else:
+                yield from piece.base64_parts()
+
+
+def length_of(pieces: Iterable[Piece]) -> int:
+    """How many bytes the pieces are in a body."""
+    return sum(len(piece) if isinstance(piece, bytes) else piece.body_bytes for piece in pieces)
+
+
+def merged(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
+    """The same bytes in as few pieces as possible."""
+    out: list[Piece] = []
+    run: list[bytes] = []
+    for piece in pieces:
+        if isinstance(piece, bytes):
+            run.append(piece)
+            continue
+        if run:
+            out.append(b"".join(run))
+            run = []
+        out.append(piece)
+    if run:
+        out.append(b"".join(run))
+    return tuple(out)
