@@ -107,11 +107,21 @@ CHECKPOINT = Checkpoint(
     observation="Actions left: 4993 of 5000.",
     model_state={"played": 3},
 )
+SHOWN = CHECKPOINT.frame
 EXAMPLES: list[Record] = [
     RUN_STATE,
     SPEC,
     CHECKPOINT,
-    ModelTurn(turn=1, at=AT, frame=0, observation="o", arguments={"actions": [1, None, "x"]}, latency_s=0.5),
+    ModelTurn(
+        turn=1,
+        at=AT,
+        frame=0,
+        artifact=SHOWN,
+        after="start",
+        observation="o",
+        arguments={"actions": [1, None, "x"]},
+        latency_s=0.5,
+    ),
     ModelTurnSummary(
         turn=1, at=AT, sequence=1, actions=2, kinds={"click": 2}, result="acted", actions_left=9, cost_usd=None
     ),
@@ -177,13 +187,14 @@ def test_the_run_state_is_written_like_this() -> None:
         b'{\n  "actions_max": 5000,\n  "actions_used": 7,\n  "cost_usd": "0.000012",\n  "ended_by": "host_lost",\n'
         b'  "error": {\n    "cause": "cad_died",\n    "hint": "look",\n    "message": "gone"\n  },\n'
         b'  "finish_status": null,\n  "invalid_turns": 0,\n  "invalid_turns_lifetime": 1,\n  "phase": "handed_off",\n'
+        b'  "requests_of_unknown_cost": 0,\n'
         b'  "retries": {\n    "malformed": 0,\n    "rate_limited": 2,\n    "server_error": 0,\n'
         b'    "transport": 0\n  },\n'
         b'  "rollout_id": "oracle-bracket",\n  "schema": "autocad-bench.run-state/1",\n  "turn": 3,\n'
         b'  "updated_at": "2026-01-02T03:04:05.678901Z",\n'
-        b'  "usage": {\n    "cache_write": 0,\n    "cached_input": 0,\n    "input": 10,\n    "output": 5,\n'
+        b'  "usage": {\n    "cache_write": 0,\n    "cache_write_long": 0,\n    "cached_input": 0,\n    "input": 10,\n    "output": 5,\n'
         b'    "reasoning": 0\n  },\n'
-        b'  "waiting": {\n    "for": "rate_limited",\n    "since": "2026-01-02T03:04:05.678901Z",\n'
+        b'  "waiting": {\n    "alarm": null,\n    "for": "rate_limited",\n    "since": "2026-01-02T03:04:05.678901Z",\n'
         b'    "until": "2026-01-02T03:05:35.678901Z"\n  }\n}\n'
     ) == dump_pretty(RUN_STATE)
 
@@ -206,7 +217,16 @@ def test_money_is_exact(price: object) -> None:
 def test_numbers_are_finite() -> None:
     """JSON has no other."""
     with pytest.raises(ValueError, match="finite number"):
-        ModelTurn(turn=1, at=AT, frame=0, observation="", arguments=None, latency_s=float("inf"))
+        ModelTurn(
+            turn=1,
+            at=AT,
+            frame=0,
+            artifact=SHOWN,
+            after="start",
+            observation="",
+            arguments=None,
+            latency_s=float("inf"),
+        )
 
 
 @pytest.mark.parametrize(

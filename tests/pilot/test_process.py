@@ -104,6 +104,7 @@ def test_it_plays_a_rollout_and_says_so_on_stdout(tmp_path: Path, host: FakeHost
         "cost_usd": "0",
         "phase": "handed_off",
         "waiting": None,
+        "alarm": None,
         "ended_by": "finished",
         "cause": None,
     } == lines[-1]

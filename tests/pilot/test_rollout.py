@@ -18,7 +18,7 @@ from contract.pricing import Usage
 from contract.records import Durability, read_record
 from contract.rollout_records import Checkpoint, EventsFile, FrameEventsFile, Limits, RolloutSpec, RunState
 from contract.run_dir import RunDir
-from pilot.ports import ModelReply, Refusal, Refused, ServerError, Throttled, TransportFailed
+from pilot.ports import Charge, ModelReply, Refused, ServerError, Throttled, TransportFailed
 from pilot.rollout import run_rollout
 from tests.fakes import (
     FINISH,
@@ -227,21 +227,76 @@ async def test_a_provider_that_refuses_ends_it_void(tmp_path: Path) -> None:
     assert (Cause.PROVIDER_REFUSED, "401: no such key") == (state.error.cause, state.error.message)
 
 
-async def test_a_refusal_is_recorded_and_paid_for(tmp_path: Path) -> None:
-    """The model ended it, so the rollout counts; what it cost is not lost."""
+REFUSAL = ModelReply(
+    arguments=None,
+    latency_s=1.0,
+    text="I will not",
+    usage=Usage(output=7),
+    cost_usd=Decimal("0.01"),
+    is_refusal=True,
+)
+
+
+async def test_refusals_in_a_row_are_recorded_and_paid_for(tmp_path: Path) -> None:
+    """A refusal is a response without a usable call: asked again, and the model's end of it at the tenth."""
     host = FakeHost()
     spec = make_spec(tmp_path, host)
-    reply = ModelReply(
-        arguments=None, latency_s=1.0, text="I will not", usage=Usage(output=7), cost_usd=Decimal("0.01")
-    )
 
-    state, _ = await play(spec, [batch(click()), Refusal("refused", reply=reply)], host)
+    state, _ = await play(spec, [batch(click()), *[REFUSAL] * 10], host)
 
     assert (EndedBy.REFUSAL, None) == (state.ended_by, state.error)
-    assert (Decimal("0.01"), 7, 2) == (state.cost_usd, state.usage.output, state.turn)
-    assert ["acted", "refusal"] == [
+    assert (Decimal("0.10"), 70, 11) == (state.cost_usd, state.usage.output, state.turn)
+    assert ["acted", *["refusal"] * 10] == [
         line["result"] for line in read_jsonl(RunDir(Path(spec.run_dir)).model_turn_summaries)
     ]
+
+
+async def test_a_streak_of_mixed_responses_is_not_a_refusal(tmp_path: Path) -> None:
+    """What ended it is named for all ten, not for the last."""
+    host = FakeHost()
+
+    state, _ = await play(make_spec(tmp_path, host), [*[REFUSAL] * 4, None, *[REFUSAL] * 5], host)
+
+    assert (EndedBy.MALFORMED_RESPONSES, 10) == (state.ended_by, state.retries.malformed)
+
+
+@pytest.mark.parametrize(
+    ("prices", "played", "says"),
+    [
+        (["0.40", "0.40", "0.40"], 3, "has cost $1.20"),
+        (["0.40", None, "0.40"], 2, "unknown"),
+    ],
+)
+async def test_a_cost_limit_ends_it_at_a_turn_boundary(
+    tmp_path: Path, prices: list[str | None], played: int, says: str
+) -> None:
+    """The turn that passes the limit is carried out and recorded; a cost that nobody knows cannot be kept."""
+    host = FakeHost()
+    spec = make_spec(tmp_path, host)
+    spec = spec.model_copy(update={"limits": spec.limits.model_copy(update={"cost_usd": Decimal(1)})})
+    replies = [
+        ModelReply(arguments=batch(click()), latency_s=0.1, usage=Usage(), cost_usd=price and Decimal(price))
+        for price in prices
+    ]
+
+    state, _ = await play(spec, [*replies, FINISH], host)
+
+    assert (EndedBy.COST_LIMIT, played, played) == (state.ended_by, state.turn, len(host.performed))
+    assert state.error is not None
+    assert Cause.COST_LIMIT == state.error.cause
+    assert says in state.error.message
+
+
+async def test_a_failed_request_that_was_charged_is_paid_for(tmp_path: Path) -> None:
+    """An answer that is an error may have cost tokens; a lost answer may have cost nobody knows what."""
+    host = FakeHost()
+    failed = ServerError("failed while it generated")
+    failed.charge = Charge(Usage(input=9, output=1), Decimal("0.02"))
+    lost = TransportFailed("cut off", is_charge_unknown=True)
+
+    state, _ = await play(make_spec(tmp_path, host), [failed, lost, lost, FINISH], host)
+
+    assert (Decimal("0.02"), 9, 2) == (state.cost_usd, state.usage.input, state.requests_of_unknown_cost)
 
 
 async def test_an_unknown_cost_makes_the_sum_unknown(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ OBSERVATION = Observation(
     sequence=0,
     frame=ArtifactRef(path="frames/000000.png", sha256="0" * 64, size_bytes=1),
     frame_path=Path("frames/000000.png"),
+    after="start",
     text="",
     actions_left=5_000,
 )
