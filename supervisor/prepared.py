@@ -10,6 +10,7 @@ from pydantic import SecretStr
 
 from contract.config import Assignment, BatchConfig, Mode, Task
 from contract.pricing import PriceRow, PriceTable
+from contract.profiles import Profile
 from supervisor.admission import Admission
 
 
@@ -18,7 +19,9 @@ class PreparedRollout:
     """One enabled assignment with its task.
 
     `script` is what a scripted model plays: the oracle's `oracle.json`, or a replay's `model_turns.jsonl`. `price` is
-    null for models that cost nothing and for those that the operator runs unpriced.
+    null for models that cost nothing and for those that the operator runs unpriced. The last four are null for scripted
+    models: the profile's name and facts, the complete base URL that requests start with, and the AWS region, which only
+    `mantle` and `bedrock` have.
     """
 
     assignment: Assignment
@@ -27,6 +30,10 @@ class PreparedRollout:
     host_notes: str
     script: Path | None
     price: PriceRow | None
+    profile_name: str | None = None
+    facts: Profile | None = None
+    endpoint: str | None = None
+    region: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
