@@ -389,13 +389,11 @@ DEFAULTS: Final[dict[str, tuple[tuple[re.Pattern[str], str], ...]]] = {
 
 # Models that are known to read images, for lists that do not say so; exact ids (the vendors' pages, autumn 2026).
 IMAGE_MODELS: Final[dict[str, frozenset[str]]] = {
-    "openai": frozenset(
-        "gpt-5.4 gpt-5.5 gpt-5.6-sol gpt-5.6-terra gpt-5.6-luna gpt-6-sol gpt-6.1-sol gpt-6-astra".split()
-    ),
-    "anthropic": frozenset(
-        "claude-fable-5 claude-fable-5-1 claude-fable-5-2 claude-opus-5 claude-opus-5-5 claude-opus-4-8 claude-opus-4-7 "
-        "claude-opus-4-6 claude-sonnet-5 claude-sonnet-5-5 claude-sonnet-4-6 claude-haiku-4-5 claude-haiku-5-5".split()
-    ),
+    "openai": frozenset({"gpt-5.4", "gpt-5.5", "gpt-5.6-sol", "gpt-5.6-terra", "gpt-5.6-luna"})
+    | {"gpt-6-sol", "gpt-6.1-sol", "gpt-6-astra"},
+    "anthropic": frozenset({"claude-fable-5", "claude-fable-5-1", "claude-fable-5-2", "claude-opus-5"})
+    | {"claude-opus-5-5", "claude-opus-4-8", "claude-opus-4-7", "claude-opus-4-6", "claude-sonnet-5"}
+    | {"claude-sonnet-5-5", "claude-sonnet-4-6", "claude-haiku-4-5", "claude-haiku-5-5"},
     "fireworks": frozenset({"accounts/fireworks/routers/kimi-k2p6-fast"}),
     "mantle": frozenset({"moonshotai.kimi-k2.5", "openai.gpt-5.5", "openai.gpt-5.6-sol"}),
 }
