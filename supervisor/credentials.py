@@ -1,19 +1,13 @@
-"""Which variable holds which provider's key. Names only; the command line reads the values and wraps them at once."""
+"""Reads providers' keys from an environment; the command line calls this at once, so that no value travels bare."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Mapping
 
 from pydantic import SecretStr
 
-# Parallel rollout operations, "Provider paths". `mantle` and `bedrock` sign with an AWS profile instead of a key.
-KEY_VARIABLES: Final[Mapping[str, str]] = {
-    "openai": "OPENAI_API_KEY",
-    "openrouter": "OPENROUTER_API_KEY",
-    "anthropic": "ANTHROPIC_API_KEY",
-    "fireworks": "FIREWORKS_API_KEY",
-}
+from contract.credentials import KEY_VARIABLES as KEY_VARIABLES
+from contract.redaction import SECRET_CHARS_MIN as SECRET_CHARS_MIN
 
 
 def keys_in(environment: Mapping[str, str]) -> dict[str, SecretStr]:
@@ -23,16 +17,3 @@ def keys_in(environment: Mapping[str, str]) -> dict[str, SecretStr]:
         for provider, variable in KEY_VARIABLES.items()
         if environment.get(variable, "").strip()
     }
-
-
-def redacted(text: str, secrets: Iterable[SecretStr]) -> str:
-    """`text` without any of the secrets: the last wall, for text that quotes what an operator wrote."""
-    for secret in secrets:
-        value = secret.get_secret_value()
-        if len(value) >= SECRET_CHARS_MIN:
-            text = text.replace(value, "[secret]")
-    return text
-
-
-# Shorter values are no keys, and taking them out of a text would only garble it.
-SECRET_CHARS_MIN: Final = 8

@@ -126,10 +126,11 @@ def _first_leaf(error: BaseException) -> BaseException:
 
 
 def _write_crash_log(error: BaseException, session: Session) -> str:
-    from supervisor.credentials import keys_in, redacted
+    from contract.redaction import redact
+    from supervisor.credentials import keys_in
 
     text = "".join(traceback.format_exception(error))
     descriptor, path = tempfile.mkstemp(prefix=f"autocad-bench-crash-{int(time.time())}-", suffix=".log")
     with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-        stream.write(redacted(text, keys_in(session.environment).values()))
+        stream.write(redact(text, keys_in(session.environment).values()))
     return path

@@ -6,8 +6,9 @@ import json
 from typing import Any, Final
 
 from contract.config import VENDOR_PROVIDERS, Assignment
+from contract.redaction import redact
 from supervisor.checks.subject import Subject
-from supervisor.credentials import KEY_VARIABLES, redacted
+from supervisor.credentials import KEY_VARIABLES
 from supervisor.preflight import Preflight
 
 PLAN_SCHEMA: Final = "autocad-bench.plan/1"
@@ -36,7 +37,7 @@ def plan_document(preflight: Preflight) -> dict[str, Any]:
 def plan_text(preflight: Preflight) -> str:
     """The plan document as text for stdout, ending in a newline. No key of the environment stands in it."""
     text = json.dumps(plan_document(preflight), indent=2, ensure_ascii=False, allow_nan=False)
-    return redacted(text, preflight.subject.keys.values()) + "\n"
+    return redact(text, preflight.subject.keys.values()) + "\n"
 
 
 def _cost(subject: Subject) -> dict[str, Any]:
