@@ -157,10 +157,16 @@ async def _difference(seat: Seat, broker: HostBroker, host: Host, history: HostH
         return f"the host's CAD program is {health.driver_state!r}"
     if seat.row.phase is Phase.EVALUATING:
         return None
+    if not seat.run_dir.checkpoint.exists():
+        # The checkpoint comes before the first action, so without one and at sequence 0 nothing was done: starting from
+        # the frame of the hand-off is going on exactly.
+        if health.last_sequence == 0:
+            return None
+        return f"there is no checkpoint to go on from, and the host is at sequence {health.last_sequence}"
     try:
         checkpoint = read_record(seat.run_dir.checkpoint, Checkpoint)
     except StateError as error:
-        return f"there is no checkpoint to go on from: {error.message}"
+        return f"the checkpoint cannot be read: {error.message}"
     marks = (checkpoint.host_id, checkpoint.boot_id, checkpoint.lease_id, checkpoint.lease_generation)
     if marks != (host.host_id, host.boot_id, lease_id, generation):
         return "the checkpoint was made on another host, boot or lease"

@@ -238,10 +238,36 @@ def test_a_host_in_another_boot_voids_the_rollout(dead: DeadBatch) -> None:
     assert Cause.RESUME_MISMATCH == dead.row().cause
 
 
-def test_without_a_checkpoint_nothing_goes_on(dead: DeadBatch) -> None:
-    """Whether the model was asked cannot be known, so it is not asked again."""
+def test_without_a_checkpoint_a_host_that_has_done_nothing_starts_its_rollout(dead: DeadBatch) -> None:
+    """The checkpoint comes before the first action: nothing was done, so going on from the start is exact."""
     dead.write({"r-0": HANDED_OFF})
     dead.hand_off()
+
+    code = dead.resume()
+
+    assert (0, Outcome.SCORED) == (code, dead.row().outcome)
+    assert [True] == [spec.is_resume for spec in dead.world.specs]
+    assert [] == dead.world.launched
+    assert ["intent", "launched", "handed_off", "released"] == ledger_events(dead.batch_dir, "r-0")
+
+
+def test_without_a_checkpoint_a_host_that_has_acted_does_not_go_on(dead: DeadBatch) -> None:
+    """Then the checkpoint is lost, and with it what was done."""
+    dead.write({"r-0": HANDED_OFF})
+    dead.hand_off().last_sequence = 1
+
+    dead.resume()
+
+    assert (Cause.RESUME_MISMATCH, Outcome.VOID) == (dead.row().cause, dead.row().outcome)
+    assert "the host is at sequence 1" in (dead.row().cause_detail or "")
+    assert [] == dead.world.played
+
+
+def test_a_checkpoint_that_cannot_be_read_does_not_go_on(dead: DeadBatch) -> None:
+    """It is there, so something was done; what, nobody can say."""
+    dead.write({"r-0": HANDED_OFF})
+    dead.hand_off()
+    dead.batch_dir.rollout("r-0").checkpoint.write_text("{")
 
     dead.resume()
 
