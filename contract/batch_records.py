@@ -8,11 +8,15 @@ from pydantic import Field
 
 from contract.phases import BatchStatus, Cause, EndedBy, Outcome, Phase
 from contract.records import Record, Usd, UtcTime
-from contract.rollout_records import RolloutId
+from contract.rollout_records import RolloutId, Waiting
 
 
 class RolloutRow(Record):
-    """One assignment in `batch-state.json`."""
+    """One assignment in `batch-state.json`.
+
+    `cost_usd` is null when unknown; `requests_of_unknown_cost` were sent and never answered, so with any of them it is
+    a lower bound. `waiting` is what the pilot waits for now, null as soon as its model has answered.
+    """
 
     rollout_id: RolloutId
     task_id: str
@@ -27,8 +31,10 @@ class RolloutRow(Record):
     score: float | None = None
     judge_score: float | None = None
     cost_usd: Usd | None = None
+    requests_of_unknown_cost: int = 0
     turns: int = 0
     actions_used: int = 0
+    waiting: Waiting | None = None
     host_id: str | None = None
     host_replacements: int = 0
     started_at: UtcTime | None = None

@@ -300,7 +300,9 @@ class Result(Record):
     turns: int
     actions_used: int
     usage: Usage
+    # Null when unknown; a lower bound when requests were sent and never answered.
     cost_usd: Usd | None
+    requests_of_unknown_cost: int = 0
     host_id: str | None
     host_replacements: int
     started_at: UtcTime | None

@@ -8,6 +8,7 @@ import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -19,6 +20,7 @@ from contract.errors import DiskError, HostError, StateError
 from contract.phases import BatchStatus, Cause, Outcome, Phase
 from contract.records import disk_error, read_record, replace_file, write_record
 from contract.run_dir import BatchDir
+from supervisor.costs import BatchCosts
 from supervisor.equipment import Equipment
 from supervisor.handoff import RELEASE_S
 from supervisor.ledger import HostHistory, Ledger, read_ledger
@@ -88,6 +90,7 @@ async def run(
         view = ProgressView(console, lambda: book.state, ambient)
         book.on_phase(view.note_phase)
         work = _Work(prepared, batch_dir, state.batch_id, book, ledger, tools, view.say)
+        book.on_phase(work.costs.note_phase)
         try:
             with view.shown(), reserved(batch_dir.reserve):
                 if stale_hosts:
@@ -112,6 +115,17 @@ class _Work:
     is_interrupted: bool = False
     is_disk_full: bool = False
     faults: list[Exception] = field(default_factory=list)
+    costs: BatchCosts = field(init=False)
+
+    def __post_init__(self) -> None:
+        limit_usd = self.prepared.config.limits.batch_cost_usd
+        self.costs = BatchCosts(limit_usd, self.book.state.rollouts, stop=self.stop, say=self.say)
+
+    def may_begin(self, rollout_id: str) -> bool:
+        """False once nothing more is started. What an earlier controller has handed off is ended in order even then."""
+        if self.is_disk_full or self.is_interrupted:
+            return False
+        return not self.stop.is_set() or self.book.row(rollout_id).phase in {Phase.HANDED_OFF, Phase.EVALUATING}
 
     def seat(self, rollout: PreparedRollout) -> Seat:
         return Seat(
@@ -123,6 +137,7 @@ class _Work:
             ledger=self.ledger,
             equipment=self.equipment,
             stop=self.stop,
+            costs=self.costs,
             say=self.say,
         )
 
@@ -146,6 +161,7 @@ async def _run(work: _Work, jobs: Sequence[tuple[PreparedRollout, Job]], view: P
         finally:
             with anyio.CancelScope(shield=True):
                 await _reconcile_at_exit(work)
+                await _turn_away(work)
                 await _close_state(work)
         helpers.cancel_scope.cancel()
     return _exit_status(work)
@@ -157,7 +173,7 @@ async def _do_all(work: _Work, jobs: Sequence[tuple[PreparedRollout, Job]]) -> N
     async def worker() -> None:
         # One iterator for all workers hands the jobs out in the config's order.
         for rollout, job in queue:
-            if work.stop.is_set() or work.is_disk_full:
+            if not work.may_begin(rollout.assignment.rollout_id):
                 return
             try:
                 await job(work.seat(rollout))
@@ -169,6 +185,7 @@ async def _do_all(work: _Work, jobs: Sequence[tuple[PreparedRollout, Job]]) -> N
             if work.book.row(rollout.assignment.rollout_id).cause is Cause.DISK and not work.is_disk_full:
                 work.note_full_disk(None)
 
+    work.costs.check()
     async with anyio.create_task_group() as workers:
         for _ in range(min(work.prepared.max_concurrency, len(jobs))):
             workers.start_soon(worker)
@@ -223,6 +240,22 @@ async def _reconcile(work: _Work, open_hosts: Sequence[HostHistory]) -> None:
     except (HostError, DiskError) as error:
         work.say(f"reconciler: {error}")
         work.faults.append(error)
+
+
+async def _turn_away(work: _Work) -> None:
+    """What still waits when the batch may cost no more is not started, and its row says why."""
+    if work.costs.reached is None:
+        return
+    change = {"cause": Cause.COST_LIMIT, "cause_detail": work.costs.reached}
+    waiting = [row.rollout_id for row in work.book.state.rollouts if row.phase is Phase.QUEUED]
+    # Together: those that wait at once share one write.
+    results = [partial(work.book.advance, rollout_id, Phase.NOT_STARTED, **change) for rollout_id in waiting]
+    try:
+        async with anyio.create_task_group() as writers:
+            for write in results:
+                writers.start_soon(write)
+    except* DiskError as errors:
+        work.note_full_disk(next(error for error in errors.exceptions if isinstance(error, DiskError)))
 
 
 async def _close_state(work: _Work) -> None:

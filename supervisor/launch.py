@@ -30,6 +30,7 @@ from contract.rollout_records import (
     PROVIDER_KEY_VARIABLE,
     RolloutSpec,
     RunState,
+    Waiting,
 )
 from contract.run_dir import RunDir
 from supervisor.child import Child, describe_status, open_log
@@ -57,11 +58,13 @@ class PilotSecrets:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a pilot is. Known again from its run state when it has ended."""
+    """How far a pilot is, and what it waits for. Known again from its run state when it has ended."""
 
     turn: int
     actions_used: int
     cost_usd: Decimal | None
+    requests_of_unknown_cost: int = 0
+    waiting: Waiting | None = None
 
 
 OnProgress = Callable[[Progress], None]
@@ -155,7 +158,15 @@ class SharedPilot:
         from pilot.rollout import run_rollout
 
         def forward(state: RunState) -> None:
-            on_progress(Progress(turn=state.turn, actions_used=state.actions_used, cost_usd=state.cost_usd))
+            on_progress(
+                Progress(
+                    turn=state.turn,
+                    actions_used=state.actions_used,
+                    cost_usd=state.cost_usd,
+                    requests_of_unknown_cost=state.requests_of_unknown_cost,
+                    waiting=state.waiting,
+                )
+            )
 
         try:
             world = build_world(
@@ -220,13 +231,15 @@ def _parse_progress(line: bytes) -> Progress | None:
     """The pilot is ours, yet what it prints is still input: a line of another shape is passed over."""
     try:
         value: Any = orjson.loads(line)
-        cost = value["cost_usd"]
+        cost, waiting = value["cost_usd"], value.get("waiting")
         return Progress(
             turn=int(value["turn"]),
             actions_used=int(value["actions_used"]),
             cost_usd=None if cost is None else Decimal(str(cost)),
+            requests_of_unknown_cost=int(value.get("requests_of_unknown_cost", 0)),
+            waiting=None if waiting is None else Waiting.model_validate(waiting),
         )
-    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, InvalidOperation):
+    except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError, InvalidOperation):
         return None
 
 

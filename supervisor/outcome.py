@@ -65,8 +65,10 @@ class Play:
     pilot: PilotEnd | None
     loss: HostLoss | None = None
     is_cut_off: bool = False
-    # Set when something of ours failed outside of pilot and host: the disk, or a bug.
+    # Set when something of ours failed outside of pilot and host: the disk, credentials, or a bug.
     fault: HostLoss | None = None
+    # Why the whole batch may cost no more, if that is what its pilots were stopped for.
+    over_cost: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,8 @@ def after_play(play: Play) -> AfterPlay:
     if pilot.state.error is not None and pilot.state.error.cause in HOST_GONE:
         return "nothing"
     ended_by = pilot.state.ended_by
+    if ended_by is EndedBy.INTERRUPTED and play.over_cost is not None:
+        return "evaluate"
     if ended_by is EndedBy.HOST_LOST and pilot.state.error is None:
         return "nothing"
     if ended_by in {EndedBy.INTERRUPTED, EndedBy.HOST_LOST, EndedBy.KILLED, EndedBy.ERROR}:
@@ -106,13 +110,18 @@ def judge_play(play: Play, evaluation: Evaluation | None) -> Verdict:
     """The one outcome. A lost host goes before everything that followed from its loss."""
     said = play.pilot.state.ended_by if play.pilot is not None and play.pilot.state is not None else None
     if play.fault is not None:
-        return Verdict(Outcome.VOID, said or EndedBy.ERROR, play.fault.cause, play.fault.detail)
+        refused = play.fault.cause is Cause.PROVIDER_AUTH
+        ended_by = said or (EndedBy.PROVIDER_REFUSED if refused else EndedBy.ERROR)
+        return Verdict(Outcome.VOID, ended_by, play.fault.cause, play.fault.detail)
     if play.loss is not None:
         return Verdict(Outcome.VOID, _unless_ours(said) or EndedBy.HOST_LOST, play.loss.cause, play.loss.detail)
     if play.is_cut_off:
         return Verdict(Outcome.VOID, EndedBy.INTERRUPTED, Cause.INTERRUPTED, "interrupted at once")
     pilot = play.pilot
     assert pilot is not None, "a play that was not cut off has a pilot that ended"
+    was_stopped = said is EndedBy.INTERRUPTED if pilot.is_final else pilot.is_stopped
+    if was_stopped and play.over_cost is not None:
+        return Verdict(Outcome.VOID, EndedBy.COST_LIMIT, Cause.COST_LIMIT, play.over_cost)
     if not pilot.is_final:
         if pilot.is_stopped:
             return Verdict(Outcome.VOID, EndedBy.INTERRUPTED, Cause.INTERRUPTED, pilot.problem)

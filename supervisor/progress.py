@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from rich.console import Console
@@ -15,6 +15,7 @@ from rich.text import Text
 from contract.ambient import Ambient
 from contract.batch_records import BatchState, RolloutRow
 from contract.phases import Outcome, Phase, is_final
+from supervisor.costs import shown_cost
 
 REDRAW_S: Final = 0.5
 # A longer table would scroll away what is playing; the caption counts the rest.
@@ -85,10 +86,10 @@ def batch_table(state: BatchState, *, now: datetime) -> Table:
             row.rollout_id,
             f"{row.provider}/{row.model}",
             row.task_id,
-            Text(_ending(row) if is_final(row.phase) else row.phase.value, style=_STYLES.get(row.phase, "dim")),
+            _phase_cell(row),
             str(row.turns or ""),
             str(row.actions_used or ""),
-            "" if row.cost_usd is None else f"${row.cost_usd:.2f}",
+            shown_cost(row.cost_usd, row.requests_of_unknown_cost, sign="$"),
             _clock(elapsed_s),
             _clock(max(0.0, mean_s - elapsed_s)) if mean_s and elapsed_s is not None and row.phase in _PLAYING else "",
         )
@@ -106,6 +107,15 @@ def _caption(state: BatchState, mean_s: float | None) -> str:
         left_s = mean_s * (total - ended) / max(1, min(state.max_concurrency, total - ended))
         text += f", about {_clock(left_s)} left"
     return text
+
+
+def _phase_cell(row: RolloutRow) -> Text:
+    waiting = row.waiting
+    if waiting is not None and row.phase is Phase.HANDED_OFF:
+        until = "" if waiting.until is None else f" until {waiting.until.astimezone(UTC):%H:%M:%S}Z"
+        words = waiting.for_.replace("_", " ")
+        return Text(f"waits: {words}{until}", style="yellow" if waiting.alarm is None else "bold red")
+    return Text(_ending(row) if is_final(row.phase) else row.phase.value, style=_STYLES.get(row.phase, "dim"))
 
 
 def _ending(row: RolloutRow) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import anyio
 
 from contract.ambient import Ambient
@@ -30,6 +32,9 @@ async def record_end(
     assert not is_final(row.phase), f"{row.rollout_id} has ended before"
     with anyio.CancelScope(shield=True):
         state = read_run_state(run_dir.run_state)
+        if state is None and row.cost_usd is None and not row.turns and not run_dir.run_state.exists():
+            # A pilot that left no state has asked for nothing.
+            row = row.model_copy(update={"cost_usd": Decimal(0)})
         result = _result(book.state.batch_id, row, state, verdict, evaluation, ambient)
 
         def write() -> None:
@@ -50,8 +55,10 @@ async def record_end(
             score=result.score,
             judge_score=result.judge_score,
             cost_usd=result.cost_usd,
+            requests_of_unknown_cost=result.requests_of_unknown_cost,
             turns=result.turns,
             actions_used=result.actions_used,
+            waiting=None,
             finished_at=result.finished_at,
         )
 
@@ -116,6 +123,7 @@ def _result(
         actions_used=state.actions_used if state is not None else row.actions_used,
         usage=state.usage if state is not None else Usage(),
         cost_usd=state.cost_usd if state is not None else row.cost_usd,
+        requests_of_unknown_cost=(state or row).requests_of_unknown_cost,
         host_id=row.host_id,
         host_replacements=row.host_replacements,
         started_at=row.started_at,

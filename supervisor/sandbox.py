@@ -15,8 +15,9 @@ from contract.broker_api import ARTIFACT_BYTES_MAX, ErrorCode, SaveRequest
 from contract.errors import BenchError, BrokerError, DiskError, HostError
 from contract.phases import Cause, EndedBy, Outcome, Phase
 from supervisor.handoff import end_host, hand_off
-from supervisor.launch import PilotEnd, PilotSecrets, Progress
+from supervisor.launch import PilotEnd, PilotSecrets
 from supervisor.outcome import Evaluation, HostLoss, Play, Verdict, after_play, judge_play
+from supervisor.progress_notes import ProgressNotes
 from supervisor.race import Broken, first_of
 from supervisor.recording import record_end
 from supervisor.seat import HandedOff, Seat, spec_of
@@ -64,8 +65,9 @@ async def go_on(seat: Seat, handed: HandedOff) -> None:
             await _hold_place(seat, undo, has_host=True)
             state = read_run_state(seat.run_dir.run_state)
             has_ended = state is not None and state.ended_by not in {None, EndedBy.INTERRUPTED}
+            ended = Play(pilot=PilotEnd(state=state, status=0), over_cost=seat.costs.reached)
             if has_ended or seat.row.phase is Phase.EVALUATING:
-                await _evaluate_and_record(seat, handed, Play(pilot=PilotEnd(state=state, status=0)))
+                await _evaluate_and_record(seat, handed, ended)
             else:
                 await _play_to_the_end(seat, handed)
         except anyio.get_cancelled_exc_class():
@@ -133,11 +135,6 @@ async def _play(seat: Seat, handed: HandedOff) -> Play:
         provider_key=seat.prepared.credentials.get(seat.rollout.assignment.provider),
     )
 
-    def note(progress: Progress) -> None:
-        seat.book.note_progress(
-            seat.rollout_id, turns=progress.turn, actions_used=progress.actions_used, cost_usd=progress.cost_usd
-        )
-
     try:
         result = await first_of(
             lambda: equipment.pilots.play(
@@ -145,7 +142,7 @@ async def _play(seat: Seat, handed: HandedOff) -> Play:
                 secrets,
                 log=seat.batch_dir.log(seat.rollout_id),
                 stop=seat.stop,
-                on_progress=note,
+                on_progress=ProgressNotes(seat).note,
             ),
             partial(_watch_process, seat, handed),
             partial(_watch_program, seat, handed),
@@ -160,7 +157,7 @@ async def _play(seat: Seat, handed: HandedOff) -> Play:
         pilot = PilotEnd(state=read_run_state(seat.run_dir.run_state), status=-9)
         return Play(pilot=pilot, loss=result.reason)
     end = result.value
-    return Play(pilot=end, loss=await _loss_behind(seat, handed, end))
+    return Play(pilot=end, loss=await _loss_behind(seat, handed, end), over_cost=seat.costs.reached)
 
 
 async def _watch_process(seat: Seat, handed: HandedOff) -> HostLoss:

@@ -16,6 +16,7 @@ from contract.phases import Cause
 from contract.rollout_records import HostAddress, ModelChoice, RolloutSpec, TaskBrief
 from contract.run_dir import BatchDir, RunDir
 from supervisor.child import open_log
+from supervisor.costs import BatchCosts
 from supervisor.equipment import Equipment
 from supervisor.hosts.lease import Host
 from supervisor.ledger import Ledger
@@ -39,6 +40,7 @@ class Seat:
     ledger: Ledger
     equipment: Equipment
     stop: anyio.Event
+    costs: BatchCosts
     say: Callable[[str], None]
 
     @property

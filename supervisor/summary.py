@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections import Counter
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import IO, Any, Final
 
 from contract.batch_records import BatchState, RolloutRow
-from contract.phases import Outcome
+from contract.phases import Outcome, Phase
 from contract.records import read_record
 from contract.run_dir import BatchDir
+from supervisor.costs import shown_cost
 
 SUMMARY_SCHEMA: Final = "autocad-bench.summary/1"
 # Wide enough for every column of the demo; a file or a pipe has no width of its own.
@@ -46,7 +48,19 @@ def summary_document(state: BatchState, *, folder: Path, exit_code: int) -> dict
             "counted": len(counted),
             "enabled": len(state.rollouts),
         },
+        "cost": _cost_document(state),
         "rollouts": [row.model_dump(mode="json") for row in state.rollouts],
+    }
+
+
+def _cost_document(state: BatchState) -> dict[str, Any]:
+    """What is known to have been paid, in USD as a decimal string, and how much is not known."""
+    played = [row for row in state.rollouts if row.started_at is not None]
+    known = sum((row.cost_usd for row in played if row.cost_usd is not None), Decimal(0))
+    return {
+        "known_usd": f"{known:f}",
+        "rollouts_of_unknown_cost": sum(row.cost_usd is None for row in played),
+        "requests_of_unknown_cost": sum(row.requests_of_unknown_cost for row in played),
     }
 
 
@@ -80,7 +94,19 @@ def _print_table(state: BatchState, folder: Path, stream: IO[str]) -> None:
         if row.outcome is Outcome.VOID:
             cause = row.cause.value if row.cause else "unknown"
             console.print(f"void: {row.rollout_id}: {cause}: {row.cause_detail or ''}".rstrip(": "), soft_wrap=True)
+    for (cause, detail), count in _not_started(state).items():
+        rollouts = "1 rollout" if count == 1 else f"{count} rollouts"
+        console.print(f"not started: {rollouts}: {cause}: {detail}".rstrip(": "), soft_wrap=True)
     console.print(f"run folder: {folder}", soft_wrap=True)
+
+
+def _not_started(state: BatchState) -> Counter[tuple[str, str]]:
+    """How many rollouts were not started, by cause and detail."""
+    return Counter(
+        (row.cause.value if row.cause else "unknown", row.cause_detail or "")
+        for row in state.rollouts
+        if row.phase is Phase.NOT_STARTED
+    )
 
 
 def _cells(row: RolloutRow) -> tuple[str, ...]:
@@ -94,13 +120,9 @@ def _cells(row: RolloutRow) -> tuple[str, ...]:
         ended_by,
         str(row.turns),
         str(row.actions_used),
-        "" if row.cost_usd is None else _money(row.cost_usd),
+        shown_cost(row.cost_usd, row.requests_of_unknown_cost),
         _seconds(row.started_at, row.finished_at),
     )
-
-
-def _money(usd: Decimal) -> str:
-    return f"{usd:.2f}"
 
 
 def _seconds(started_at: datetime | None, finished_at: datetime | None) -> str:

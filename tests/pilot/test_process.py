@@ -102,6 +102,7 @@ def test_it_plays_a_rollout_and_says_so_on_stdout(tmp_path: Path, host: FakeHost
         "turn": 4,
         "actions_used": 7,
         "cost_usd": "0",
+        "requests_of_unknown_cost": 0,
         "phase": "handed_off",
         "waiting": None,
         "alarm": None,
