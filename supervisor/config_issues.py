@@ -7,7 +7,15 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from contract.config import Assignment, BatchConfig, Ec2HostConfig, EvaluatorConfig, JudgeConfig, LocalHostConfig
+from contract.config import (
+    Assignment,
+    AwsConfig,
+    BatchConfig,
+    Ec2HostConfig,
+    EvaluatorConfig,
+    JudgeConfig,
+    LocalHostConfig,
+)
 from contract.rollout_records import Limits
 from supervisor.issues import Issue, did_you_mean, few
 
@@ -76,6 +84,7 @@ _PATTERN_HINTS: Final = {
     r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$": "Use letters, digits, dots, dashes and underscores; start with a letter or "
     "digit; at most 128 characters.",
     r"^\d+\.\d+\.\d+$": "Write three numbers, like 1.0.0.",
+    r"^[a-z]{2}(-[a-z]+)+-\d$": "Write an AWS region, like us-east-1.",
 }
 
 
@@ -160,6 +169,8 @@ def _known_fields(loc: tuple[int | str, ...], document: dict[str, Any]) -> set[s
             shape = JudgeConfig
         case "limits":
             shape = Limits
+        case "aws":
+            shape = AwsConfig
         case _:
             shape = BatchConfig
     return {info.alias or name for name, info in shape.model_fields.items()}

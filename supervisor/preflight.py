@@ -15,13 +15,20 @@ from pydantic import SecretStr
 from contract.config import VENDOR_PROVIDERS, Assignment, BatchConfig, LocalHostConfig
 from contract.errors import StateError
 from contract.pricing import read_prices
+from contract.profiles import Profile
 from contract.records import dump_pretty
 from supervisor.admission import Admission, admit, host_needs
+from supervisor.aws_account import AwsCredentialsMissing, session_for
+from supervisor.catalogs.asking import asks_for
+from supervisor.catalogs.entries import Catalog, CatalogError
+from supervisor.catalogs.reading import read_catalogs
 from supervisor.checks.model_checks import UNPRICED
 from supervisor.checks.subject import Options, PricesReading, Subject
 from supervisor.checks.table import CHECKS, Check
 from supervisor.checks.task_checks import replay_file
+from supervisor.choices import AWS_PROVIDERS, Choices, choose
 from supervisor.config_reading import Draft, Reading
+from supervisor.credentials import KEY_VARIABLES
 from supervisor.issues import CheckResult, Finding, Issue, counted, exit_code_of
 from supervisor.machine import Machine
 from supervisor.prepared import PreparedBatch, PreparedRollout
@@ -111,7 +118,11 @@ def _run(check: Check, subject: Subject) -> Finding:
 
 
 def _read_all(draft: Draft, *, options: Options, keys: Mapping[str, SecretStr], machine: Machine) -> Subject:
-    enabled = [entry for entry in draft.config.rollouts if entry.enabled] if draft.is_usable("rollouts") else []
+    entries = draft.config.rollouts if draft.is_usable("rollouts") else []
+    placed = [(draft.place(index), entry) for index, entry in enumerate(entries) if entry.enabled]
+    enabled = [entry for _, entry in placed]
+    choices = choose(draft, placed)
+    aws_missing = _aws_missing(choices, enabled)
     return Subject(
         draft=draft,
         options=options,
@@ -120,7 +131,47 @@ def _read_all(draft: Draft, *, options: Options, keys: Mapping[str, SecretStr], 
         tasks=load_tasks(draft.config, draft.root, list(dict.fromkeys(entry.task for entry in enabled))),
         prices=_read_prices(draft),
         admission=_admission(draft, enabled, machine),
+        choices=choices,
+        aws_missing=aws_missing,
+        catalogs=_read_catalogs(draft, choices, enabled, options=options, keys=keys, has_aws=aws_missing is None),
     )
+
+
+def _aws_missing(choices: Choices, enabled: list[Assignment]) -> AwsCredentialsMissing | None:
+    if choices.account is None or not any(entry.provider in AWS_PROVIDERS for entry in enabled):
+        return None
+    try:
+        session_for(choices.account.profile)
+    except AwsCredentialsMissing as missing:
+        return missing
+    return None
+
+
+def _read_catalogs(
+    draft: Draft,
+    choices: Choices,
+    enabled: list[Assignment],
+    *,
+    options: Options,
+    keys: Mapping[str, SecretStr],
+    has_aws: bool,
+) -> Mapping[str, Catalog | CatalogError]:
+    skipped = KEY_VARIABLES.keys() if options.skip_direct_model_check else frozenset()
+    wanted: dict[str, list[str]] = {}
+    facts: dict[str, Profile] = {}
+    for entry in enabled:
+        choice = choices.of(entry)
+        if choice is not None and entry.provider not in skipped:
+            wanted.setdefault(entry.provider, []).append(entry.model)
+            facts.setdefault(entry.provider, choice.facts)
+    asks = asks_for(
+        wanted,
+        facts=facts,
+        endpoints=draft.config.endpoints,
+        keys=keys,
+        account=choices.account if has_aws else None,
+    )
+    return read_catalogs(asks)
 
 
 def _read_prices(draft: Draft) -> PricesReading:
@@ -202,6 +253,7 @@ def _prepare_rollout(subject: Subject, entry: Assignment) -> PreparedRollout:
     elif entry.provider == "replay" and entry.script is not None:
         script = replay_file(subject.root, entry.script)
     rows = subject.prices.table.rows if subject.prices.table else {}
+    choice = subject.choices.of(entry)
     return PreparedRollout(
         assignment=entry,
         task=loaded.task,
@@ -209,4 +261,8 @@ def _prepare_rollout(subject: Subject, entry: Assignment) -> PreparedRollout:
         host_notes=loaded.host_notes,
         script=script.absolute() if script else None,
         price=rows.get(f"{entry.provider}/{entry.model}"),
+        profile_name=choice.profile_name if choice else None,
+        facts=choice.facts if choice else None,
+        endpoint=choice.endpoint if choice else None,
+        region=choice.region if choice else None,
     )

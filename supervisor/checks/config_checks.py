@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections import defaultdict
 from collections.abc import Iterator
-from urllib.parse import urlsplit
 
 from contract.broker_api import SUPPORTED_BROKER_VERSIONS
 from contract.config import VENDOR_PROVIDERS
+from supervisor.addresses import url_problem
 from supervisor.checks.subject import Subject
 from supervisor.credentials import KEY_VARIABLES, SECRET_CHARS_MIN
 from supervisor.issues import Finding, Issue, did_you_mean
@@ -107,39 +106,11 @@ def endpoints(subject: Subject) -> Finding:
             issues.append(
                 Issue("endpoint_unknown_provider", f"endpoints names {provider!r}, which is no vendor", hint, field)
             )
-        problem = _url_problem(url)
+        problem = url_problem(url)
         if problem:
             hint = "Give an https URL, or http on a loopback address, without user, query or fragment."
             issues.append(Issue("endpoint_invalid", f"the endpoint of {provider!r} {problem}", hint, field))
     return Finding(f"{len(subject.config.endpoints)} endpoints", tuple(issues))
-
-
-def _url_problem(url: str) -> str | None:
-    # The URL itself is not shown: what is wrong with it may be that it holds a secret.
-    try:
-        parts = urlsplit(url)
-        host = parts.hostname
-        _ = parts.port
-    except ValueError:
-        return "is not a URL"
-    if parts.scheme not in ("http", "https") or not host:
-        return "is not an http or https URL"
-    if parts.username is not None or parts.password is not None:
-        return "carries a user name or password"
-    if parts.query or parts.fragment:
-        return "carries a query or fragment"
-    if parts.scheme == "http" and not _is_loopback(host):
-        return "is http on an address that is not loopback"
-    return None
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def secrets(subject: Subject) -> Finding:

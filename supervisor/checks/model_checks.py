@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from contract.config import VENDOR_PROVIDERS
 from supervisor.checks.subject import Subject
+from supervisor.choices import AWS_PROVIDERS
 from supervisor.credentials import KEY_VARIABLES
 from supervisor.issues import Finding, Issue
 
-# The scripted models of this version; the wires of the vendors and `exploit` are not part of it.
-BUILT_PROVIDERS = frozenset({"oracle", "noop", "random", "replay"})
+# Every provider but `exploit`.
+BUILT_PROVIDERS = frozenset({*VENDOR_PROVIDERS, "oracle", "noop", "random", "replay"})
 UNPRICED = "unpriced"
 
 
@@ -17,7 +18,7 @@ def providers(subject: Subject) -> Finding:
     issues = tuple(
         Issue(
             "provider_not_built",
-            f"the wires for {entry.provider} are not part of this version",
+            f"the provider {entry.provider} is not part of this version",
             f"Use one of {', '.join(sorted(BUILT_PROVIDERS))}, or set `enabled` to false.",
             f"{place}.provider",
             entry.rollout_id,
@@ -27,6 +28,13 @@ def providers(subject: Subject) -> Finding:
     )
     used = sorted({entry.provider for _, entry in subject.enabled()})
     return Finding(f"providers: {', '.join(used)}", issues)
+
+
+def profiles(subject: Subject) -> Finding:
+    """The config's own rows can be used, and each model of a vendor has a profile of its provider."""
+    choices = subject.choices
+    names = sorted({choice.profile_name for choice in choices.made.values()})
+    return Finding(f"profiles: {', '.join(names) or 'none'}", choices.row_issues + choices.entry_issues)
 
 
 def credentials(subject: Subject) -> Finding:
@@ -51,6 +59,24 @@ def credentials(subject: Subject) -> Finding:
     return Finding(f"needed: {', '.join(sorted(needed)) or 'none'}", tuple(issues))
 
 
+def aws_account(subject: Subject) -> Finding:
+    """Models of AWS have a region, and an account whose credentials can be read."""
+    place = next((place for place, entry in subject.enabled() if entry.provider in AWS_PROVIDERS), None)
+    if place is None:
+        return Finding("no model is paid with an AWS account", skipped=True)
+    account = subject.choices.account
+    if account is None:
+        message = "models of mantle and bedrock need an AWS region, and the config names none"
+        hint = 'Add `"aws": {"region": "us-east-1", "profile": null}` with your own region.'
+        return Finding(message, (Issue("aws_region_missing", message, hint, "aws.region"),))
+    missing = subject.aws_missing
+    if missing is not None:
+        field = "aws.profile" if subject.config.aws is not None else "host.profile"
+        issue = Issue("aws_credentials_missing", missing.message, missing.hint, field)
+        return Finding(missing.message, (issue,))
+    return Finding(f"region {account.region}, {f'profile {account.profile!r}' if account.profile else 'default chain'}")
+
+
 def judge(subject: Subject) -> Finding:
     """The vision judge can be asked, and its key is there."""
     configured = subject.config.judge
@@ -66,13 +92,6 @@ def judge(subject: Subject) -> Finding:
     return Finding(f"judge {configured.judge_id!r}", tuple(issues))
 
 
-def model_catalogs(subject: Subject) -> Finding:
-    """Asks no vendor yet: none of the models that this version plays has a catalog."""
-    if subject.options.skip_direct_model_check:
-        return Finding("skipped by --skip-direct-model-check", skipped=True)
-    return Finding("no model of this version has a live catalog", skipped=True)
-
-
 def pricing(subject: Subject) -> Finding:
     """Each model that costs money has a pinned price, or the operator accepts unknown costs."""
     named = subject.config.pricing
@@ -84,7 +103,7 @@ def pricing(subject: Subject) -> Finding:
         message = f"{len(priced)} rollouts cost money, but the config names no prices"
         return Finding(message, (Issue("pricing_required", message, hint, "pricing"),))
     if named == UNPRICED:
-        return Finding("costs are unknown by choice")
+        return Finding("costs are unknown by choice", _unkept_limits(subject) if priced else ())
     table = subject.prices.table
     if table is None:
         return Finding("the price table cannot be read", subject.prices.issues)
@@ -99,4 +118,21 @@ def pricing(subject: Subject) -> Finding:
         for place, entry in priced
         if f"{entry.provider}/{entry.model}" not in table.rows
     )
-    return Finding(f"{len(table.rows)} price rows", issues)
+    return Finding(f"{len(table.rows)} price rows", issues + (_unkept_limits(subject) if issues else ()))
+
+
+def _unkept_limits(subject: Subject) -> tuple[Issue, ...]:
+    """A cost that nobody knows cannot be kept below a limit."""
+    if not subject.draft.is_usable("limits"):
+        return ()
+    limits = subject.config.limits
+    return tuple(
+        Issue(
+            "cost_limit_unpriced",
+            f"`limits.{name}` cannot be kept, because not every model has a price",
+            f"Give each model a row in the price table, or take `limits.{name}` out.",
+            f"limits.{name}",
+        )
+        for name, limit in (("cost_usd", limits.cost_usd), ("batch_cost_usd", limits.batch_cost_usd))
+        if limit is not None
+    )

@@ -11,6 +11,9 @@ from pydantic import SecretStr
 from contract.config import Assignment, BatchConfig
 from contract.pricing import PriceTable
 from supervisor.admission import Admission
+from supervisor.aws_account import AwsCredentialsMissing
+from supervisor.catalogs.entries import Catalog, CatalogError
+from supervisor.choices import Choices
 from supervisor.config_reading import Draft
 from supervisor.issues import Issue
 from supervisor.machine import Machine
@@ -37,7 +40,11 @@ class PricesReading:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The one argument of every check. `admission` is null when its inputs cannot be read or the host is not local."""
+    """The one argument of every check. `admission` is null when its inputs cannot be read or the host is not local.
+
+    `aws_missing` says why there are no AWS credentials, where some are needed. `catalogs` has what came of every model
+    list that was asked for, by provider.
+    """
 
     draft: Draft
     options: Options
@@ -46,6 +53,9 @@ class Subject:
     tasks: LoadedTasks
     prices: PricesReading
     admission: Admission | None
+    choices: Choices
+    aws_missing: AwsCredentialsMissing | None
+    catalogs: Mapping[str, Catalog | CatalogError]
 
     @property
     def config(self) -> BatchConfig:

@@ -6,7 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from supervisor.checks import config_checks, gold_checks, host_checks, model_checks, output_checks, task_checks
+from supervisor.checks import (
+    catalog_checks,
+    config_checks,
+    gold_checks,
+    host_checks,
+    model_checks,
+    output_checks,
+    task_checks,
+)
 from supervisor.checks.subject import Subject
 from supervisor.issues import Finding
 
@@ -35,7 +43,9 @@ CHECKS: Final[tuple[Check, ...]] = (
     Check("endpoints", config_checks.endpoints, ("endpoints",)),
     Check("secrets", config_checks.secrets),
     Check("providers", model_checks.providers, ("rollouts",)),
+    Check("profiles", model_checks.profiles, ("profiles", "rollouts")),
     Check("credentials", model_checks.credentials, ("rollouts",)),
+    Check("aws_account", model_checks.aws_account, ("aws", "host", "rollouts")),
     Check("judge", model_checks.judge, ("judge",)),
     Check("pricing", model_checks.pricing, ("pricing", "rollouts")),
     Check("evaluator", gold_checks.evaluator, ("evaluator", "host.kind")),
@@ -47,5 +57,6 @@ CHECKS: Final[tuple[Check, ...]] = (
     Check("isolation", host_checks.isolation, ("host.driver", "host.isolation")),
     Check("display", host_checks.display, ("host.driver",)),
     Check("admission", host_checks.admission, ("host.driver", "mode", "max_concurrency", "rollouts")),
-    Check("model_catalogs", model_checks.model_catalogs, ("rollouts",)),
+    Check("model_catalogs", catalog_checks.direct_models, ("rollouts",)),
+    Check("aws_catalogs", catalog_checks.aws_models, ("rollouts",)),
 )
