@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import threading
+from functools import cache
 from typing import Any, Final
 
 import boto3
@@ -18,14 +19,13 @@ from botocore.config import Config
 from botocore.configprovider import BOTOCORE_DEFAUT_SESSION_VARIABLES
 from botocore.credentials import CredentialResolver
 from botocore.exceptions import (
-    BotoCoreError,
-    ClientError,
     ConnectTimeoutError,
     EndpointConnectionError,
     ParamValidationError,
     ProxyConnectionError,
     SSLError,
 )
+from botocore.loaders import Loader
 
 from contract.bridge import Bridge
 from pilot.models.body import Body, Image
@@ -100,17 +100,16 @@ class BedrockClient:
         is_charge_unknown = True
         try:
             self._boto.converse(modelId=request.model, **arguments)
-        except ClientError:
-            problem = "ClientError"
+            problem = "nothing came back"
         except ParamValidationError as error:
             raise Refused(f"boto3 refuses the request: {str(error).splitlines()[-1]}") from None
-        except BotoCoreError as error:
+        except Exception as error:  # noqa: BLE001  # boto3 stumbles over what is no JSON object with errors of any class
             problem = type(error).__name__
             is_charge_unknown = not isinstance(error, NEVER_SENT)
-        else:
-            problem = "no response"
         answer: Answer | None = self._came_back.answer
         self._came_back.answer = None
+        if answer is not None and _is_cut(answer):
+            answer, problem = None, "the answer was cut off"
         if answer is None:
             raise TransportFailed(f"no answer from {SERVICE}: {problem}", is_charge_unknown=is_charge_unknown)
         return without_secrets(answer, self._credentials.secrets())
@@ -118,6 +117,12 @@ class BedrockClient:
     def _keep(self, response_dict: dict[str, Any], **_: Any) -> None:
         headers = {str(name).lower(): str(value) for name, value in response_dict["headers"].items()}
         self._came_back.answer = Answer(response_dict["status_code"], headers, response_dict["body"])
+
+
+def _is_cut(answer: Answer) -> bool:
+    """True when fewer bytes came than were announced, which boto3 does not look at."""
+    announced = answer.headers.get("content-length", "")
+    return announced.isdecimal() and len(answer.body) < int(announced)
 
 
 def converse_arguments(body: Body) -> dict[str, Any]:
@@ -192,4 +197,11 @@ def _session(credentials: AwsCredentials) -> botocore.session.Session:
     variables["credentials_file"] = (None, None, "/dev/null", None)
     session = botocore.session.Session(session_vars=variables)
     session.register_component("credential_provider", _NoStore(credentials))
+    session.register_component("data_loader", _models())
     return session
+
+
+@cache
+def _models() -> Loader:
+    # Reading the service's description is most of what a client costs, and it is the same for all of them.
+    return Loader()

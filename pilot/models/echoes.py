@@ -6,20 +6,19 @@ import base64
 import html
 import json
 from collections.abc import Iterable
-from typing import Final
 from urllib.parse import quote
 
 from pydantic import SecretStr
 
+from contract.redaction import REDACTED, SECRET_CHARS_MIN
 from pilot.models.wire import Answer
-
-REDACTED: Final = "[redacted]"
-# Shorter ones are no real keys, and replacing them would tear innocent words apart.
-SECRET_CHARS_MIN: Final = 8
 
 
 def without_secrets(answer: Answer, secrets: Iterable[SecretStr]) -> Answer:
-    """The same answer with every secret in its headers and body replaced, also where it was escaped or encoded."""
+    """The same answer with every secret in its headers and body replaced, also where it was escaped or encoded.
+
+    Nothing else changes, whatever it looks like: signatures and encrypted thoughts go back to the provider as they are.
+    """
     forms = sorted({form for secret in secrets for form in _forms(secret.get_secret_value())}, key=len, reverse=True)
     body = answer.body
     headers = answer.headers

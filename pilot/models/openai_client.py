@@ -5,7 +5,7 @@ Importing this module imports the SDK.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import openai
 from pydantic import SecretStr
@@ -19,8 +19,11 @@ from pilot.models.sdk_http import (
     strange_headers,
     timeouts,
 )
-from pilot.models.signing import Signer
 from pilot.models.wire import Answer, Request
+
+if TYPE_CHECKING:
+    # It needs botocore, which only the models of an AWS account do.
+    from pilot.models.signing import Signer
 
 ERRORS: Final = Errors(status=openai.APIStatusError, any=openai.OpenAIError)
 # The SDK insists on one; a signature, or the real key, replaces it in every request.

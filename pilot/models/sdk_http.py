@@ -8,6 +8,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
@@ -67,6 +68,7 @@ def http_options(read_timeout_s: float) -> dict[str, Any]:
     """Arguments for an SDK's HTTP client: no proxy from the environment, no redirect, idle connections kept."""
     return {
         "trust_env": False,
+        "verify": _tls(),
         "follow_redirects": False,
         "timeout": timeouts(read_timeout_s),
         # Bounded by the number of rollouts, each of which sends one request at a time.
@@ -189,6 +191,12 @@ def header_key(key: SecretStr | None, provider: str) -> str:
         cause=Cause.PROVIDER_AUTH,
         hint="Set the provider's key again, without spaces or line breaks in or around it.",
     )
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    # Reading the certificates takes 40 ms, and every pool of a shared process would do it.
+    return httpx2.create_ssl_context(trust_env=False)
 
 
 async def _read(response: httpx2.Response) -> bytes:
