@@ -60,9 +60,11 @@ def endpoint(*answers: tuple[int, bytes]) -> Iterator[tuple[str, list[tuple[str,
         server.server_close()
 
 
-@pytest.mark.parametrize(
-    "vector", [v for v in VECTORS["vectors"] if v["method"] == "POST"], ids=lambda vector: vector["name"]
-)
+# Converse is signed by boto3 itself, and the model list by whoever asks for it.
+OURS = [vector for vector in VECTORS["vectors"] if vector["url"].endswith("/chat/completions")]
+
+
+@pytest.mark.parametrize("vector", OURS, ids=lambda vector: vector["name"])
 def test_a_signature_equals_the_published_one(vector: dict[str, Any]) -> None:
     """The vectors were made by hand-checked code; canonical path, signed headers and scope all go into the result."""
     credentials = ReadOnlyCredentials(VECTORS["access_key"], VECTORS["secret_key"], vector["session_token"])
