@@ -230,12 +230,14 @@ def digest_of(actions: Sequence[Action]) -> str:
 def tool_schema() -> dict[str, Any]:
     """The strict JSON schema of the tool's arguments: every field required, no unknown field.
 
-    Range keywords are left to our own validation, because strict modes do not enforce them everywhere
-    and some refuse them.
+    Range keywords are left to our own validation, because strict modes do not enforce them everywhere and some refuse
+    them; of a list's length they all take only that it is not empty. Variants are told apart by their first key.
     """
     return {
         "type": "object",
-        "properties": {"actions": {"type": "array", "items": {"anyOf": [_strict(shape) for shape in ACTION_TYPES]}}},
+        "properties": {
+            "actions": {"type": "array", "minItems": 1, "items": {"anyOf": [_strict(shape) for shape in ACTION_TYPES]}}
+        },
         "required": ["actions"],
         "additionalProperties": False,
     }
@@ -264,5 +266,7 @@ def _plain(field: dict[str, Any]) -> dict[str, Any]:
     if "enum" in plain and "type" not in plain:
         plain["type"] = "integer" if all(isinstance(value, int) for value in plain["enum"]) else "string"
     if "items" in plain:
+        if field.get("minItems"):
+            plain["minItems"] = 1
         plain["items"] = _plain(plain["items"])
     return plain

@@ -204,8 +204,8 @@ ADDRESSES: Final[dict[str, str]] = {
     "bedrock": "https://bedrock-runtime.{region}.amazonaws.com",
 }
 
-# Reasoning that comes back encrypted must be asked for when nothing is stored; with a compact history it is not
-# replayed, and stays in the trace. A frame of 1920x1080 in original detail has 60 x 34 patches of 32 pixels.
+# Reasoning comes back encrypted when nothing is stored; a compact history has no use for it, an append history that
+# extends this row has. A frame of 1920x1080 in original detail has 60 x 34 patches of 32 pixels.
 _OPENAI: Final = Profile(
     provider="openai",
     wire=Wire.RESPONSES,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -164,7 +165,27 @@ def test_the_tool_schema_is_strict_at_every_level() -> None:
         assert list(variant["properties"]) == variant["required"]
         assert variant["additionalProperties"] is False
     allowed = {"type", "enum", "items", "properties", "required", "additionalProperties", "anyOf", "description"}
-    assert set() == _keywords(schema) - allowed
+    assert {"minItems"} == _keywords(schema) - allowed
+
+
+def test_an_empty_list_is_outside_the_tool_schema() -> None:
+    """Strict modes take `minItems` of 1 and no other; it keeps a model from wasting a turn on an empty list."""
+    schema = tool_schema()
+    shapes = [shape["properties"] for shape in schema["properties"]["actions"]["items"]["anyOf"]]
+    variants = {shape["type"]["enum"][0]: shape for shape in shapes}
+
+    assert 1 == schema["properties"]["actions"]["minItems"]
+    assert 1 == variants["keypress"]["keys"]["minItems"]
+    assert 1 == variants["drag"]["path"]["minItems"]
+    assert "minItems" not in variants["click"]["modifiers"]
+
+
+def test_the_tool_schema_has_one_union_and_no_optional_field() -> None:
+    """Anthropic takes 16 parameters with union types over all strict tools of a request; ours has the actions alone."""
+    schema = json.dumps(tool_schema())
+
+    assert 1 == schema.count('"anyOf":')
+    assert 0 == schema.count('"type": [')
 
 
 def _keywords(schema: dict[str, Any]) -> set[str]:
