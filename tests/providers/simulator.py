@@ -31,6 +31,7 @@ from tests.providers.players import Player
 from tests.providers.prompt import Asked
 from tests.providers.refusals import JSON, Refusal, invalid, reply_of
 from tests.providers.sigv4 import AwsAccount
+from tests.providers.vault import VAULT, Vault
 
 PROVIDERS: Final = ("openai", "openrouter", "anthropic", "fireworks", "mantle", "bedrock")
 KEYS: Final = {
@@ -112,6 +113,7 @@ class Simulator:
         self.player = player
         self.keys = dict(KEYS)
         self.aws = AwsAccount()
+        self.vault = Vault(self.aws)
         self.answering = Answering()
         self.catalogs = catalogs or Catalogs()
         self.body_bytes_max = dict(BODY_BYTES_MAX)
@@ -125,7 +127,7 @@ class Simulator:
         self._faults: dict[str, deque[Fault]] = {provider: deque() for provider in PROVIDERS}
         self._held: list[asyncio.Event] = []
         self._changed = threading.Condition()
-        self._server = Server(PROVIDERS, self._handle, before_body=self._before_body)
+        self._server = Server((*PROVIDERS, VAULT), self._handle, before_body=self._before_body)
 
     def __enter__(self) -> Simulator:
         self._server.__enter__()
@@ -138,6 +140,11 @@ class Simulator:
     def endpoints(self) -> dict[str, str]:
         """The address of each provider, without a path."""
         return {provider: self._server.url(provider) for provider in PROVIDERS}
+
+    @property
+    def credentials_url(self) -> str:
+        """Where short-lived AWS credentials are to be had for `vault.token`."""
+        return f"{self._server.url(VAULT)}/credentials"
 
     @property
     def account(self) -> Account:
@@ -182,7 +189,7 @@ class Simulator:
             assert self._changed.wait_for(lambda: len(self.turns) >= count, timeout_s)
 
     def _before_body(self, provider: str, method: str, path: str) -> None:
-        faults = self._faults[provider]
+        faults = self._faults.get(provider)
         if method == "POST" and faults and faults[0].kind == "drop_before":
             faults.popleft()
             with self._changed:
@@ -191,6 +198,8 @@ class Simulator:
             raise Drop
 
     async def _handle(self, request: Request) -> Reply:
+        if request.server == VAULT:
+            return self.vault.answer(request, now=self._utc_now())
         try:
             self._check_caller(request)
             api = _api_of(request)

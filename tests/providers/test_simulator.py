@@ -399,6 +399,8 @@ def test_an_implicit_cache_reads_the_longest_known_prefix() -> None:
     with Simulator(SCRIPT, utc_now=lambda: NOW) as simulator:
         first = recorded_request("openai/request_first_turn.json")
         first["body"]["instructions"] = "Draw well. " * 800
+        # The list that grows comes last, as in our own requests.
+        first["body"]["input"] = first["body"].pop("input")
         send_case(simulator, "openai", first)
         later = copy.deepcopy(first)
         later["body"]["input"][0]["content"].append({"type": "input_text", "text": "more " * 100})
