@@ -10,8 +10,8 @@ import orjson
 from contract.actions import TOOL_DESCRIPTION, TOOL_NAME, tool_schema
 from contract.pricing import Usage
 from contract.profiles import Profile
-from pilot.models.body import Piece
-from pilot.models.json_pieces import HOLE, Frame, ImageTemplate, listed
+from pilot.models.body import Piece, merged
+from pilot.models.json_pieces import HOLE, BodyHead, ImageTemplate, listed
 from pilot.models.prompt import system_text
 from pilot.models.reading import (
     BadUsage,
@@ -60,7 +60,7 @@ class ChatWire:
             **profile.extra_body,
         }
         system = {"role": "system", "content": system_text(must_call=profile.tool_choice != "forced")}
-        self._frame = Frame.of(fields, "messages", [system])
+        self._head = BodyHead.of(fields, "messages", [system])
 
     def first_user(self, opening: Opening, shown: Shown) -> tuple[Piece, ...]:
         """The user message with the task, its picture, what is left of earlier turns, and the desktop."""
@@ -80,11 +80,11 @@ class ChatWire:
         """The `tool` message, which has to be the next one, and a user message with the desktop."""
         call = _calls(_message_of(object_at(response, "body")))[0]
         result = {"role": "tool", "tool_call_id": call.call_id, "content": outcome.text}
-        return (orjson.dumps(result), b",", *_message(_shown(shown)))
+        return merged((orjson.dumps(result), b",", *_message(_shown(shown))))
 
     def request(self, items: Sequence[tuple[Piece, ...]]) -> Request:
         """The whole request with these items behind the system message."""
-        return Request(model=self._model, path=PATH, body=self._frame.body(items), headers=self._headers)
+        return Request(model=self._model, path=PATH, body=self._head.body(items), headers=self._headers)
 
     def said(self, body: dict[str, Any], headers: Mapping[str, str]) -> Said:
         """Read an answer. A call does not count when the answer was cut, or when Kimi's own notation leaked out."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import orjson
 
-from pilot.models.body import Body, Image, Piece
+from pilot.models.body import Body, Image, Piece, merged
 
 # Where the image goes in a template. JSON escapes it, so it cannot be mistaken for anything else of a template.
 HOLE: Final = "\x1f"
@@ -41,17 +41,17 @@ def listed(prefix: bytes, parts: Iterable[tuple[Piece, ...]], suffix: bytes) -> 
             pieces.append(b",")
         pieces.extend(part)
     pieces.append(suffix)
-    return tuple(pieces)
+    return merged(pieces)
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class BodyHead:
     """A body but for its growing list, which stands last. `first` are items that every such list begins with."""
 
-    head: bytes
+    text: bytes
 
     @classmethod
-    def of(cls, fields: dict[str, Any], growing: str, first: Sequence[dict[str, Any]] = ()) -> Frame:
+    def of(cls, fields: dict[str, Any], growing: str, first: Sequence[dict[str, Any]] = ()) -> BodyHead:
         """The body with these fields, then the list `growing`."""
         kept = {name: value for name, value in fields.items() if name != growing}
         opened = orjson.dumps({**kept, growing: list(first)})
@@ -59,6 +59,13 @@ class Frame:
 
     def body(self, items: Sequence[tuple[Piece, ...]]) -> Body:
         """The whole body with these items."""
-        # What the head ends with tells whether an item stands there already.
-        comma = b"" if self.head.endswith(b"[") else b","
-        return Body.of(listed(self.head + comma, items, b"]}"))
+        pieces: list[Piece] = [self.text]
+        # What the text ends with tells whether an item stands there already.
+        needs_comma = not self.text.endswith(b"[")
+        for item in items:
+            if needs_comma:
+                pieces.append(b",")
+            pieces.extend(item)
+            needs_comma = True
+        pieces.append(b"]}")
+        return Body.of(pieces)

@@ -11,7 +11,7 @@ from contract.actions import TOOL_DESCRIPTION, TOOL_NAME, tool_schema
 from contract.pricing import Usage
 from contract.profiles import Profile
 from pilot.models.body import Piece
-from pilot.models.json_pieces import HOLE, Frame, ImageTemplate, listed
+from pilot.models.json_pieces import HOLE, BodyHead, ImageTemplate, listed
 from pilot.models.prompt import system_text
 from pilot.models.reading import (
     BadUsage,
@@ -71,7 +71,7 @@ class MessagesWire:
             **sticky_fields(profile, session_id),
             **profile.extra_body,
         }
-        self._frame = Frame.of(fields, "messages")
+        self._head = BodyHead.of(fields, "messages")
 
     def first_user(self, opening: Opening, shown: Shown) -> tuple[Piece, ...]:
         """The user message with the task, its picture, what is left of earlier turns, and the desktop."""
@@ -102,7 +102,7 @@ class MessagesWire:
 
     def request(self, items: Sequence[tuple[Piece, ...]]) -> Request:
         """The whole request with these messages."""
-        return Request(model=self._model, path=PATH, body=self._frame.body(items), headers=self._headers)
+        return Request(model=self._model, path=PATH, body=self._head.body(items), headers=self._headers)
 
     def said(self, body: dict[str, Any], headers: Mapping[str, str]) -> Said:
         """Read an answer. With server compaction one answer is several runs, and each is charged by itself."""

@@ -11,8 +11,8 @@ import orjson
 from contract.actions import TOOL_DESCRIPTION, TOOL_NAME, tool_schema
 from contract.pricing import Usage
 from contract.profiles import Profile
-from pilot.models.body import Piece
-from pilot.models.json_pieces import HOLE, Frame, ImageTemplate, listed
+from pilot.models.body import Piece, merged
+from pilot.models.json_pieces import HOLE, BodyHead, ImageTemplate, listed
 from pilot.models.prompt import system_text
 from pilot.models.reading import (
     BadUsage,
@@ -82,7 +82,7 @@ class ResponsesWire:
             **caching,
             **profile.extra_body,
         }
-        self._frame = Frame.of(fields, "input")
+        self._head = BodyHead.of(fields, "input")
 
     def first_user(self, opening: Opening, shown: Shown) -> tuple[Piece, ...]:
         """The user message with the task, its picture, what is left of earlier turns, and the desktop."""
@@ -104,11 +104,11 @@ class ResponsesWire:
         """The call's output, and a user message with the desktop."""
         calls = _calls(objects_at(object_at(response, "body"), "output"))
         result = {"type": "function_call_output", "call_id": calls[0].call_id, "output": outcome.text}
-        return (orjson.dumps(result), b",", *_message(self._shown(shown)))
+        return merged((orjson.dumps(result), b",", *_message(self._shown(shown))))
 
     def request(self, items: Sequence[tuple[Piece, ...]]) -> Request:
         """The whole request with these items as its input."""
-        return Request(model=self._model, path=PATH, body=self._frame.body(items), headers=self._headers)
+        return Request(model=self._model, path=PATH, body=self._head.body(items), headers=self._headers)
 
     def said(self, body: dict[str, Any], headers: Mapping[str, str]) -> Said:
         """Read an answer. A call counts only in a response that was completed."""
