@@ -6,18 +6,23 @@ of output and is never charged twice.
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
-from contract.records import Record, Usd, read_record
+from contract.errors import StateError
+from contract.json_lines import Place, Repeated, lines_of
+from contract.records import Record, Usd
 
 TOKENS_PER_PRICE: Final = Decimal(1_000_000)
 
 Tokens = Annotated[int, Field(ge=0)]
-Rate = Annotated[Usd, Field(ge=0)]
+# With so many digits a cost is exact in Python's 28: 10 for the tokens, 12 for the rate, 6 for the multiplier.
+Rate = Annotated[Usd, Field(ge=0, max_digits=12)]
+Multiplier = Annotated[Usd, Field(gt=0, max_digits=6)]
 
 
 class Usage(Record):
@@ -57,10 +62,10 @@ class LongContext(Record):
 
     threshold_input_tokens: Annotated[int, Field(ge=1)]
     compare: Literal["greater", "greater_or_equal"] = "greater"
-    input_multiplier: Rate = Decimal(1)
-    cached_input_multiplier: Rate = Decimal(1)
-    cache_write_multiplier: Rate = Decimal(1)
-    output_multiplier: Rate = Decimal(1)
+    input_multiplier: Multiplier = Decimal(1)
+    cached_input_multiplier: Multiplier = Decimal(1)
+    cache_write_multiplier: Multiplier = Decimal(1)
+    output_multiplier: Multiplier = Decimal(1)
 
     def applies_to(self, input_total: int) -> bool:
         """True when a response with this much input is charged more."""
@@ -84,19 +89,72 @@ class PriceRow(Record):
     long_context: LongContext | None = None
     use_reported_cost: bool = False
     source: str = ""
-    as_of: str = ""
+    as_of: Annotated[str, Field(pattern=r"^$|^\d{4}-\d{2}(-\d{2})?$")] = ""
+
+
+# A row that no config can name would never be found.
+RowName = Annotated[str, Field(pattern=r"^(openai|openrouter|anthropic|fireworks|mantle|bedrock)/.")]
 
 
 class PriceTable(Record):
-    """`configs/prices.json`: rows by `provider/model`."""
+    """`configs/prices.json`: rows by `provider/model`, as a config names both."""
 
     schema_: Annotated[Literal["autocad-bench.prices/1"], Field(alias="schema")] = "autocad-bench.prices/1"
-    rows: dict[str, PriceRow]
+    rows: dict[RowName, PriceRow]
 
 
 def read_prices(path: Path) -> PriceTable:
-    """Read the pinned table. Raises `StateError`."""
-    return read_record(path, PriceTable)
+    """Read the pinned table. Raises `StateError` with the line and the field of the first thing that is wrong."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise StateError(f"cannot read {path}: {error.strerror or error}", hint="Name an existing file.") from error
+    except UnicodeDecodeError as error:
+        raise StateError(f"{path} is not UTF-8 text", hint="Save it as UTF-8.") from error
+    try:
+        lines = lines_of(text)
+    except json.JSONDecodeError as error:
+        raise StateError(f"{path}, line {error.lineno}: not JSON: {error.msg}", hint=_PRICES_HINT) from error
+    except RecursionError as error:
+        raise StateError(f"{path} is nested too deeply for a price table", hint=_PRICES_HINT) from error
+    except Repeated as twice:
+        where = f"{path}, line {twice.line}: {_field(twice.place)}"
+        hint = "Keep one of the two."
+        raise StateError(f"{where} stands here a second time, after line {twice.first_line}", hint=hint) from twice
+    try:
+        return PriceTable.model_validate_json(text)
+    except ValidationError as error:
+        raise StateError(f"{path}, {_first_problem(error, lines)}", hint=_PRICES_HINT) from error
+
+
+_PRICES_HINT: Final = 'Write rates as decimal strings, in US dollars per 1,000,000 tokens: "0.25".'
+
+
+def _first_problem(error: ValidationError, lines: dict[Place, int]) -> str:
+    """The problem that stands highest in the file, as `line 7: field: what`."""
+
+    def line_of(place: Place) -> int:
+        # What is missing has no line: then that of what it is missing from.
+        while place not in lines:
+            place = place[:-1]
+        return lines[place]
+
+    problems = error.errors(include_url=False, include_input=False)
+    first = min(problems, key=lambda problem: line_of(_place(problem["loc"])))
+    place = _place(first["loc"])
+    what = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "string_pattern_mismatch" and len(place) == 2:
+        what = "a row is named by a model provider and its model, like `openai/gpt-5.4`"
+    return f"line {line_of(place)}: {_field(place)}: {what}"
+
+
+def _place(loc: Place) -> Place:
+    # pydantic says of a key that it is wrong by one more part.
+    return loc[:-1] if loc[-1:] == ("[key]",) else loc
+
+
+def _field(place: Place) -> str:
+    return ".".join(str(part) for part in place) or "the document"
 
 
 def cost_of(usage: Usage, row: PriceRow) -> Decimal:

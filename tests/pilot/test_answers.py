@@ -484,8 +484,9 @@ def test_no_header_makes_a_wait_that_is_negative_or_endless(headers: dict[str, s
 WORDS = st.sampled_from(
     ["rate_limit_exceeded", "server_error", "insufficient_quota", "429", "500", "failed", "error", "message", "", "é"]
 )
-FIELDS = "error code type message status output content choices usage metadata details error_code headers raw".split()
-FIELDS += ["limit_source", "__type", "originalStatusCode", "request_id", "reasons"]
+FIELDS = ["error", "code", "type", "message", "status", "output", "content", "choices", "usage", "metadata"]
+FIELDS += ["details", "error_code", "headers", "raw", "limit_source", "__type", "originalStatusCode"]
+FIELDS += ["request_id", "reasons"]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | WORDS,
     lambda inner: (
