@@ -46,6 +46,8 @@ def reply_of(provider: str, refusal: Refusal) -> Reply:
     if provider == "anthropic" and status == 413:
         html = b"<html>\r\n<head><title>413 Request Entity Too Large</title></head>\r\n</html>\r\n"
         return Reply(413, html, {"content-type": "text/html", "server": "cloudflare"})
+    if provider == "mantle" and status == 404 and code is None:
+        return Reply(404, b"", {"content-type": "text/plain"})
     headers = {**JSON, **refusal.headers}
     body: dict[str, Any]
     match provider:

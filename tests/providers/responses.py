@@ -52,7 +52,7 @@ def read(request: Request, body: dict[str, Any], images: ImageReader) -> Asked:
         tool=tool,
         is_forced=is_forced,
         output_tokens_max=body.get("max_output_tokens") or sold.output_tokens_max,
-        facts={"is_strict": is_strict, "is_sticky": key is not None, "body": body},
+        facts={"is_strict": is_strict, "is_sticky": provider != "openrouter" or key is not None, "body": body},
     )
 
 
