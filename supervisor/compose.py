@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Final
+
+import anyio
 
 from contract.ambient import Ambient
 from contract.bridge import Bridge, ThreadBridge
@@ -14,19 +16,27 @@ from contract.broker_client import BrokerClient, Patience
 from contract.config import LocalHostConfig
 from contract.errors import ConfigError
 from contract.evaluation_records import EvaluatorName
+from supervisor.aws_endpoint import AwsEndpoint
+from supervisor.aws_short_lived import ShortLivedSource
 from supervisor.capacity import Slots, slots_folder
+from supervisor.choices import account_of
 from supervisor.equipment import Equipment
 from supervisor.evaluation import HostEvaluator
 from supervisor.hosts.lease import BridgedBroker, Host, HostBroker
 from supervisor.hosts.local import LocalHosts
 from supervisor.keyring import KernelKeyring
-from supervisor.launch import launcher_for
+from supervisor.launch import PilotLauncher, launcher_for
 from supervisor.machine import ThisMachine
 from supervisor.prepared import PreparedBatch
+from supervisor.seat import needs_aws
 from supervisor.uploads import LoopbackUploads
 
 # A heartbeat asks once: the next one is the repetition, and a hung host must not keep a thread for long.
 HEARTBEAT_PATIENCE: Final = Patience(connect_s=2.0, read_s=5.0, tries=1)
+# AWS is asked by one at a time; the others only wait for it.
+CREDENTIAL_THREADS_MAX: Final = 4
+# Connections to model APIs that hang must not keep a batch from ending.
+CLOSE_S_MAX: Final = 5.0
 
 
 @asynccontextmanager
@@ -43,12 +53,15 @@ async def equip(prepared: PreparedBatch, ambient: Ambient) -> AsyncIterator[Equi
     wave = prepared.max_concurrency
     broker_bridge = ThreadBridge(min(64, wave + 2), is_abandonable=True)
     heartbeat_bridge = ThreadBridge(min(16, wave + 1), is_abandonable=True)
-    with LoopbackUploads.opened() as uploads:
+    pilots = launcher_for(prepared.mode, max_concurrency=wave)
+    async with AsyncExitStack() as undo:
+        uploads = undo.enter_context(LoopbackUploads.opened())
+        undo.push_async_callback(_close, pilots)
         yield Equipment(
             hosts=LocalHosts(config.host, bridge=ThreadBridge(4), tokens=KernelKeyring()),
             reach=partial(_reach, bridge=broker_bridge, patience=Patience()),
             reach_for_heartbeat=partial(_reach, bridge=heartbeat_bridge, patience=HEARTBEAT_PATIENCE),
-            pilots=launcher_for(prepared.mode, max_concurrency=wave),
+            pilots=pilots,
             evaluator=HostEvaluator(
                 uploads=uploads,
                 gold_dir=prepared.gold_dir,
@@ -60,10 +73,27 @@ async def equip(prepared: PreparedBatch, ambient: Ambient) -> AsyncIterator[Equi
                 ambient=ambient,
             ),
             uploads=uploads,
+            aws=_aws(prepared, ambient, undo),
             slots=Slots(slots_folder(), ThisMachine().capacity, ambient),
             disk=ThreadBridge(4),
             ambient=ambient,
         )
+
+
+def _aws(prepared: PreparedBatch, ambient: Ambient, undo: AsyncExitStack) -> AwsEndpoint | None:
+    """The door to AWS credentials, open until the batch ends; none for a batch that has no use for one."""
+    if not any(needs_aws(rollout) for rollout in prepared.rollouts):
+        return None
+    account = account_of(prepared.config)
+    assert account is not None, "a rollout without its account is an issue"
+    source = ShortLivedSource(profile=account.profile, region=account.region, utc_now=ambient.utc_now)
+    bridge = ThreadBridge(CREDENTIAL_THREADS_MAX, is_abandonable=True)
+    return undo.enter_context(AwsEndpoint.opened(source, bridge=bridge))
+
+
+async def _close(pilots: PilotLauncher) -> None:
+    with anyio.move_on_after(CLOSE_S_MAX, shield=True):
+        await pilots.aclose()
 
 
 def _reach(host: Host, base_url: str, *, bridge: Bridge, patience: Patience) -> HostBroker:

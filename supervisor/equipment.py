@@ -12,6 +12,7 @@ from contract.bridge import Bridge
 from contract.run_dir import RunDir
 from evaluator_client.ports import UploadStore
 from supervisor.admission import HostNeeds
+from supervisor.aws_endpoint import Loan
 from supervisor.hosts.lease import Host, HostProvider, Reach
 from supervisor.launch import PilotLauncher
 from supervisor.outcome import Evaluation
@@ -44,6 +45,14 @@ class Evaluator(Protocol):
         ...
 
 
+class CredentialsLender(Protocol):
+    """Lends short-lived AWS credentials."""
+
+    def lent(self) -> AbstractAsyncContextManager[Loan]:
+        """An address and a token, good inside of the block. Raises `NoCredentials`."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Equipment:
     """What sandboxes need from outside; a test hands in its own."""
@@ -54,6 +63,8 @@ class Equipment:
     pilots: PilotLauncher
     evaluator: Evaluator
     uploads: UploadStore
+    # Null when no rollout needs it.
+    aws: CredentialsLender | None
     slots: SlotSource
     disk: Bridge
     ambient: Ambient

@@ -40,6 +40,7 @@ from supervisor.state import read_run_state
 
 if TYPE_CHECKING:
     from pilot.bridge import Threads
+    from pilot.models.clients import Clients
 
 # The longest legal turn is one model request (minutes) and an ActionBatch with waits; a pilot that is told to stop and
 # still plays after this is killed.
@@ -99,6 +100,10 @@ class PilotLauncher(Protocol):
         """Return when the pilot has ended, however. `stop` ends it at its turn's boundary; a cancellation at once."""
         ...
 
+    async def aclose(self) -> None:
+        """Let go of what the pilots shared. Nothing plays any more."""
+        ...
+
 
 def launcher_for(mode: Mode, *, max_concurrency: int) -> PilotLauncher:
     """The launcher of this mode."""
@@ -141,6 +146,9 @@ class ChildPilot:
         is_stopped = stop.is_set() and (status == -signal.SIGTERM or child.was_killed_by_us)
         return PilotEnd(state=state, status=status, problem=problem, is_stopped=is_stopped)
 
+    async def aclose(self) -> None:
+        """Nothing is shared."""
+
 
 class SharedPilot:
     """The same coroutine as a task of this event loop. One that crashes or is cancelled takes nobody with it."""
@@ -148,6 +156,7 @@ class SharedPilot:
     def __init__(self, *, max_concurrency: int) -> None:
         self._max_concurrency = max_concurrency
         self._threads: Threads | None = None
+        self._clients: Clients | None = None
 
     async def play(
         self, spec: RolloutSpec, secrets: PilotSecrets, *, log: Path, stop: anyio.Event, on_progress: OnProgress
@@ -183,6 +192,19 @@ class SharedPilot:
         except Exception as error:  # noqa: BLE001  (a bug in one pilot is that rollout's record, not its siblings' end)
             return _crashed(spec, error, log)
         return PilotEnd(state=read_run_state(RunDir(Path(spec.run_dir)).run_state), status=0)
+
+    async def aclose(self) -> None:
+        """Close the connections that all rollouts shared."""
+        clients, self._clients = self._clients, None
+        if clients is not None:
+            await clients.aclose()
+
+    def _shared_clients(self) -> Clients:
+        if self._clients is None:
+            from pilot.models.clients import Clients
+
+            self._clients = Clients()
+        return self._clients
 
     def _shared_threads(self) -> Threads:
         if self._threads is None:

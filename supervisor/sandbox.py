@@ -14,13 +14,14 @@ import anyio
 from contract.broker_api import ARTIFACT_BYTES_MAX, ErrorCode, SaveRequest
 from contract.errors import BenchError, BrokerError, DiskError, HostError
 from contract.phases import Cause, EndedBy, Outcome, Phase
+from supervisor.aws_short_lived import NoCredentials
 from supervisor.handoff import end_host, hand_off
 from supervisor.launch import PilotEnd, PilotSecrets
 from supervisor.outcome import Evaluation, HostLoss, Play, Verdict, after_play, judge_play
 from supervisor.progress_notes import ProgressNotes
 from supervisor.race import Broken, first_of
 from supervisor.recording import record_end
-from supervisor.seat import HandedOff, Seat, spec_of
+from supervisor.seat import HandedOff, Seat, needs_aws, spec_of
 from supervisor.state import read_run_state
 
 # A broker says at once that its CAD program died, but not to a controller that has taken it over, and then half a
@@ -129,27 +130,17 @@ async def _play_to_the_end(seat: Seat, handed: HandedOff) -> None:
 
 async def _play(seat: Seat, handed: HandedOff) -> Play:
     """Run the pilot, and watch its host meanwhile."""
-    equipment = seat.equipment
-    secrets = PilotSecrets(
-        broker_token=handed.host.token,
-        provider_key=seat.prepared.credentials.get(seat.rollout.assignment.provider),
-    )
-
     try:
         result = await first_of(
-            lambda: equipment.pilots.play(
-                spec_of(seat, handed),
-                secrets,
-                log=seat.batch_dir.log(seat.rollout_id),
-                stop=seat.stop,
-                on_progress=ProgressNotes(seat).note,
-            ),
+            partial(_run_pilot, seat, handed),
             partial(_watch_process, seat, handed),
             partial(_watch_program, seat, handed),
             partial(_watch_health, seat, handed),
         )
     except DiskError as error:
         return Play(pilot=None, fault=HostLoss(Cause.DISK, str(error)))
+    except NoCredentials as error:
+        return Play(pilot=None, fault=HostLoss(Cause.PROVIDER_AUTH, str(error)))
     except Exception as error:  # noqa: BLE001  (a bug in one sandbox must not end its siblings)
         return Play(pilot=None, fault=HostLoss(*seat.name_fault(error)))
     if isinstance(result, Broken):
@@ -158,6 +149,24 @@ async def _play(seat: Seat, handed: HandedOff) -> Play:
         return Play(pilot=pilot, loss=result.reason)
     end = result.value
     return Play(pilot=end, loss=await _loss_behind(seat, handed, end), over_cost=seat.costs.reached)
+
+
+async def _run_pilot(seat: Seat, handed: HandedOff) -> PilotEnd:
+    key = seat.prepared.credentials.get(seat.rollout.assignment.provider)
+    credentials_url = None
+    async with AsyncExitStack() as undo:
+        if needs_aws(seat.rollout):
+            assert seat.equipment.aws is not None, "a batch with such a rollout has it"
+            # The token dies with the rollout.
+            loan = await undo.enter_async_context(seat.equipment.aws.lent())
+            key, credentials_url = loan.token, loan.url
+        return await seat.equipment.pilots.play(
+            spec_of(seat, handed, credentials_url=credentials_url),
+            PilotSecrets(broker_token=handed.host.token, provider_key=key),
+            log=seat.batch_dir.log(seat.rollout_id),
+            stop=seat.stop,
+            on_progress=ProgressNotes(seat).note,
+        )
 
 
 async def _watch_process(seat: Seat, handed: HandedOff) -> HostLoss:

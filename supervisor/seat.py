@@ -16,6 +16,7 @@ from contract.phases import Cause
 from contract.rollout_records import HostAddress, ModelChoice, RolloutSpec, TaskBrief
 from contract.run_dir import BatchDir, RunDir
 from supervisor.child import open_log
+from supervisor.choices import AWS_PROVIDERS
 from supervisor.costs import BatchCosts
 from supervisor.equipment import Equipment
 from supervisor.hosts.lease import Host
@@ -74,8 +75,13 @@ class HandedOff:
     is_resume: bool = False
 
 
-def spec_of(seat: Seat, handed: HandedOff) -> RolloutSpec:
-    """What the pilot is told."""
+def needs_aws(rollout: PreparedRollout) -> bool:
+    """True when the model is paid with an AWS account: its pilot holds a token for credentials instead of a key."""
+    return rollout.assignment.provider in AWS_PROVIDERS
+
+
+def spec_of(seat: Seat, handed: HandedOff, *, credentials_url: str | None = None) -> RolloutSpec:
+    """What the pilot is told. `credentials_url` is where its token for AWS credentials is good."""
     rollout, config = seat.rollout, seat.prepared.config
     assignment, task = rollout.assignment, rollout.task
     return RolloutSpec(
@@ -92,8 +98,11 @@ def spec_of(seat: Seat, handed: HandedOff) -> RolloutSpec:
         choice=ModelChoice(
             provider=assignment.provider,
             model=assignment.model,
-            profile=assignment.profile,
-            endpoint=config.endpoints.get(assignment.provider),
+            profile=rollout.profile_name,
+            facts=rollout.facts,
+            endpoint=rollout.endpoint,
+            region=rollout.region,
+            credentials_url=credentials_url,
             script=None if rollout.script is None else str(rollout.script.absolute()),
             seed=assignment.seed,
         ),

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -45,10 +46,10 @@ from contract.errors import BrokerError, HostError
 from contract.phases import Cause, EndedBy, Phase
 from contract.pricing import Usage
 from contract.records import Durability, read_lines, read_record, write_record
-from contract.rollout_records import Result, Retries, RolloutSpec, RunState
+from contract.rollout_records import Result, Retries, RolloutSpec, RunState, Waiting
 from contract.run_dir import BatchDir, RunDir
 from supervisor.admission import MachineCapacity, admit, host_needs
-from supervisor.equipment import Equipment
+from supervisor.equipment import CredentialsLender, Equipment
 from supervisor.hosts.lease import Host, HostOrder, LostState
 from supervisor.launch import OnProgress, PilotEnd, PilotSecrets, Progress
 from supervisor.ledger import HostHistory
@@ -127,6 +128,9 @@ class FakeWorld:
     played: list[str] = field(default_factory=list)
     specs: list[RolloutSpec] = field(default_factory=list)
     evaluated: list[str] = field(default_factory=list)
+    # What each pilot was given, by rollout.
+    secrets: dict[str, PilotSecrets] = field(default_factory=dict)
+    aws: CredentialsLender | None = None
     places_held: int = 0
     places_held_max: int = 0
     turns: int = 3
@@ -134,6 +138,10 @@ class FakeWorld:
     evaluation: Evaluation = field(default_factory=lambda: Evaluation(state="complete", score=1.0, final=1.0))
     on_turn: Callable[[RolloutSpec, int], None] = lambda spec, turn: None
     ending: Callable[[RolloutSpec], PilotEnd | None] = lambda spec: None
+    # What a rollout has cost after each of its turns; None is unknown.
+    cost: Callable[[RolloutSpec, int], Decimal | None] = lambda spec, turn: None
+    # What it waits for while it takes its turn.
+    waiting: Callable[[RolloutSpec, int], Sequence[Waiting]] = lambda spec, turn: ()
 
     async def step(self, name: str, rollout_id: str) -> None:
         self.steps.append((name, rollout_id))
@@ -152,6 +160,7 @@ class FakeWorld:
             pilots=FakePilots(self),
             evaluator=FakeEvaluator(self),
             uploads=FakeUploads(),
+            aws=self.aws,
             slots=FakeSlots(self),
             disk=InlineBridge(),
             ambient=virtual_ambient(),
@@ -297,11 +306,16 @@ class FakePilots:
         world = self._world
         world.played.append(spec.rollout_id)
         world.specs.append(spec)
+        world.secrets[spec.rollout_id] = secrets
         await world.step("pilot", spec.rollout_id)
         run_dir = RunDir(Path(spec.run_dir))
         for turn in range(1, world.turns + 1):
+            before = world.cost(spec, turn - 1)
             if stop.is_set():
-                return _leave(run_dir, turn - 1, EndedBy.INTERRUPTED)
+                return _leave(run_dir, turn - 1, EndedBy.INTERRUPTED, cost_usd=before)
+            for waiting in world.waiting(spec, turn):
+                on_progress(Progress(turn=turn - 1, actions_used=turn * 2 - 2, cost_usd=before, waiting=waiting))
+                await anyio.sleep(world.turn_s)
             await anyio.sleep(world.turn_s)
             await world.step("turn", spec.rollout_id)
             world.on_turn(spec, turn)
@@ -311,9 +325,13 @@ class FakePilots:
             if host is None or host.ended.is_set():
                 return _leave(run_dir, turn, EndedBy.HOST_LOST, Cause.BROKER_UNREACHABLE)
             host.last_sequence = turn
-            write_state(run_dir, turn, None)
-            on_progress(Progress(turn=turn, actions_used=turn * 2, cost_usd=None))
-        return _leave(run_dir, world.turns, EndedBy.FINISHED)
+            cost_usd = world.cost(spec, turn)
+            write_state(run_dir, turn, None, cost_usd=cost_usd)
+            on_progress(Progress(turn=turn, actions_used=turn * 2, cost_usd=cost_usd))
+        return _leave(run_dir, world.turns, EndedBy.FINISHED, cost_usd=world.cost(spec, world.turns))
+
+    async def aclose(self) -> None:
+        """Nothing is shared."""
 
 
 class FakeEvaluator:
@@ -362,7 +380,14 @@ class FakeSlots:
 
 
 def write_state(
-    run_dir: RunDir, turn: int, ended_by: EndedBy | None, error: Cause | None = None, phase: Phase = Phase.HANDED_OFF
+    run_dir: RunDir,
+    turn: int,
+    ended_by: EndedBy | None,
+    error: Cause | None = None,
+    phase: Phase = Phase.HANDED_OFF,
+    *,
+    cost_usd: Decimal | None = None,
+    requests_of_unknown_cost: int = 0,
 ) -> RunState:
     """A run state as a pilot leaves it."""
     state = RunState(
@@ -375,7 +400,8 @@ def write_state(
         invalid_turns_lifetime=0,
         retries=Retries(),
         usage=Usage(),
-        cost_usd=None,
+        cost_usd=cost_usd,
+        requests_of_unknown_cost=requests_of_unknown_cost,
         updated_at=START,
         ended_by=ended_by,
         error=None if error is None else {"cause": error, "message": "what the pilot saw"},  # type: ignore[arg-type]
@@ -384,8 +410,10 @@ def write_state(
     return state
 
 
-def _leave(run_dir: RunDir, turn: int, ended_by: EndedBy, error: Cause | None = None) -> PilotEnd:
-    return PilotEnd(state=write_state(run_dir, turn, ended_by, error), status=0)
+def _leave(
+    run_dir: RunDir, turn: int, ended_by: EndedBy, error: Cause | None = None, *, cost_usd: Decimal | None = None
+) -> PilotEnd:
+    return PilotEnd(state=write_state(run_dir, turn, ended_by, error, cost_usd=cost_usd), status=0)
 
 
 def died_pilot(spec: RolloutSpec, status: int = -9) -> PilotEnd:
@@ -431,8 +459,13 @@ def prepare(
     gold_dir: Path | None = None,
     replacements: int = 1,
     credentials: dict[str, SecretStr] | None = None,
+    limits: dict[str, Any] | None = None,
+    choice: dict[str, Any] | None = None,
 ) -> PreparedBatch:
-    """A batch of `count` rollouts `r-0`, `r-1`, ... of one task, as preflight would hand it over."""
+    """A batch of `count` rollouts `r-0`, `r-1`, ... of one task, as preflight would hand it over.
+
+    `choice` is how a vendor's model is asked: the last fields of a `PreparedRollout`.
+    """
     task_dir = folder / "task"
     task_dir.mkdir(parents=True, exist_ok=True)
     (task_dir / "start.dxf").write_bytes(start_drawing)
@@ -461,7 +494,7 @@ def prepare(
         "broker_version": "1.0",
         "host": host or {"kind": "local", "driver": "paper"},
         "evaluator": {"name": "ezdxf", "version": "1.0.0", "gold_cache": str(gold_dir or folder / "gold")},
-        "limits": {"host_replacements": replacements},
+        "limits": {"host_replacements": replacements, **(limits or {})},
         "rollouts": [
             {"rollout_id": f"r-{number}", "task": "dot", "provider": provider, "model": "m", "seed": number}
             for number in range(count)
@@ -479,7 +512,13 @@ def prepare(
         max_concurrency=max_concurrency,
         rollouts=tuple(
             PreparedRollout(
-                assignment=assignment, task=task, task_dir=task_dir, host_notes="notes", script=script, price=None
+                assignment=assignment,
+                task=task,
+                task_dir=task_dir,
+                host_notes="notes",
+                script=script,
+                price=None,
+                **(choice or {}),
             )
             for assignment in config.rollouts
         ),
