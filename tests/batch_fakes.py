@@ -25,7 +25,7 @@ from rich.console import Console
 from trio.testing import MockClock
 
 from contract.ambient import Ambient
-from contract.batch_records import BatchState
+from contract.batch_records import BatchState, RolloutRow
 from contract.broker_api import (
     ArtifactReply,
     ErrorCode,
@@ -43,7 +43,7 @@ from contract.broker_api import (
 from contract.broker_client import CAUSES
 from contract.config import BatchConfig, Task
 from contract.errors import BrokerError, HostError
-from contract.phases import Cause, EndedBy, Phase
+from contract.phases import BatchStatus, Cause, EndedBy, Phase
 from contract.pricing import Usage
 from contract.records import Durability, read_lines, read_record, write_record
 from contract.rollout_records import Result, Retries, RolloutSpec, RunState, Waiting
@@ -562,6 +562,26 @@ def spec_in(run_dir: Path, *, base_url: str = "http://127.0.0.1:1") -> RolloutSp
             "limits": {},
             "price": None,
         }
+    )
+
+
+def batch_state(*rows: RolloutRow) -> BatchState:
+    """A batch that is running, with these rows."""
+    return BatchState(
+        batch_id="b-1",
+        benchmark="tiny",
+        status=BatchStatus.RUNNING,
+        mode="process",
+        max_concurrency=2,
+        created_at=START,
+        updated_at=START,
+        config_sha256="0" * 64,
+        broker_version="1.0",
+        evaluator_version="1.0.0",
+        pricing=None,
+        controller_pid=1,
+        controller_started=1.0,
+        rollouts=list(rows),
     )
 
 

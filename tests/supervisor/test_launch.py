@@ -7,6 +7,7 @@ import os
 import select
 import sys
 import time
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,13 @@ from pydantic import SecretStr
 
 from contract.errors import DiskError
 from contract.phases import Cause, EndedBy
-from contract.rollout_records import BROKER_TOKEN_VARIABLE, DISK_EXIT_STATUS, PROVIDER_KEY_VARIABLE, RolloutSpec
+from contract.rollout_records import (
+    BROKER_TOKEN_VARIABLE,
+    DISK_EXIT_STATUS,
+    PROVIDER_KEY_VARIABLE,
+    RolloutSpec,
+    Waiting,
+)
 from contract.run_dir import RunDir
 from supervisor.launch import ChildPilot, PilotEnd, PilotSecrets, Progress, SharedPilot
 from supervisor.processes import is_alive
@@ -95,6 +102,16 @@ def test_progress_lines_are_passed_on_and_other_lines_passed_over(tmp_path: Path
     _, seen = play(pilot_that(body, tmp_path), tmp_path)
 
     assert [(1, 4, "0.10"), (2, 5, "None")] == [(item.turn, item.actions_used, str(item.cost_usd)) for item in seen]
+
+
+def test_what_a_child_waits_for_and_cannot_price_is_passed_on(tmp_path: Path) -> None:
+    """The line of `pilot/process.py`, as a record again."""
+    wait = {"for": "quota_exhausted", "since": "2024-05-01T00:00:00Z", "until": None, "alarm": "no answer for 5 min"}
+    line = {"turn": 1, "actions_used": 4, "cost_usd": "0.10", "requests_of_unknown_cost": 2, "waiting": wait}
+
+    _, seen = play(pilot_that(f"print({json.dumps(line)!r}, flush=True); time.sleep(0.2)", tmp_path), tmp_path)
+
+    assert [Progress(1, 4, Decimal("0.10"), 2, Waiting.model_validate(wait))] == seen
 
 
 def test_what_a_child_says_to_people_is_in_its_log(tmp_path: Path) -> None:

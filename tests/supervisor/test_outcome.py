@@ -10,7 +10,7 @@ import pytest
 from contract.phases import Cause, EndedBy, Outcome
 from contract.run_dir import RunDir
 from supervisor.launch import PilotEnd
-from supervisor.outcome import Evaluation, HostLoss, Play, after_play, judge_play
+from supervisor.outcome import Evaluation, HostLoss, Play, Verdict, after_play, judge_play
 from tests.batch_fakes import write_state
 
 COMPLETE = Evaluation(state="complete", score=0.5, final=0.5)
@@ -107,6 +107,26 @@ def test_a_lost_host_goes_before_what_followed_from_it(tmp_path: Path) -> None:
     verdict = judge_play(Play(pilot=pilot(tmp_path, EndedBy.INTERRUPTED, status=-9), loss=loss), None)
 
     assert (Cause.DISPLAY_DIED, EndedBy.HOST_LOST) == (verdict.cause, verdict.ended_by)
+
+
+def test_a_pilot_that_was_stopped_because_the_batch_may_cost_no_more_was_not_interrupted(tmp_path: Path) -> None:
+    """Also when our signal came before it could say a last word; one that had ended by itself keeps its own end."""
+    interrupted = Play(pilot=pilot(tmp_path, EndedBy.INTERRUPTED), over_cost="it has cost $9")
+    silent = Play(pilot=replace(pilot(tmp_path, None, status=-15), is_stopped=True), over_cost="it has cost $9")
+    finished = Play(pilot=pilot(tmp_path, EndedBy.FINISHED), over_cost="it has cost $9")
+    limited = Verdict(Outcome.VOID, EndedBy.COST_LIMIT, Cause.COST_LIMIT, "it has cost $9")
+
+    assert [limited, limited] == [judge_play(interrupted, COMPLETE), judge_play(silent, None)]
+    assert Verdict(Outcome.SCORED, EndedBy.FINISHED) == judge_play(finished, COMPLETE)
+    assert ["evaluate", "hand_over", "evaluate"] == [after_play(play) for play in (interrupted, silent, finished)]
+
+
+def test_credentials_that_are_not_to_be_had_are_a_refusal_of_the_provider() -> None:
+    """They are ours to give, but it is the account that refuses."""
+    play = Play(pilot=None, fault=HostLoss(Cause.PROVIDER_AUTH, "log in"))
+
+    verdict = Verdict(Outcome.VOID, EndedBy.PROVIDER_REFUSED, Cause.PROVIDER_AUTH, "log in")
+    assert ("nothing", verdict) == (after_play(play), judge_play(play, None))
 
 
 def test_a_play_that_was_cut_off_is_interrupted() -> None:

@@ -9,33 +9,15 @@ import anyio
 from rich.console import Console
 
 from contract.batch_records import BatchState, RolloutRow
-from contract.phases import BatchStatus, Cause, Outcome, Phase
+from contract.phases import Cause, Outcome, Phase
 from supervisor.progress import ProgressView, batch_table, phase_line
 from tests.batch_fakes import START, in_virtual_time, virtual_ambient
+from tests.batch_fakes import batch_state as state
 
 
 def row(number: int, phase: Phase, **changes: object) -> RolloutRow:
     return RolloutRow(
         rollout_id=f"r-{number}", task_id="dot", provider="noop", model="m", profile=None, phase=phase, **changes
-    )
-
-
-def state(*rows: RolloutRow) -> BatchState:
-    return BatchState(
-        batch_id="b-1",
-        benchmark="tiny",
-        status=BatchStatus.RUNNING,
-        mode="process",
-        max_concurrency=2,
-        created_at=START,
-        updated_at=START,
-        config_sha256="0" * 64,
-        broker_version="1.0",
-        evaluator_version="1.0.0",
-        pricing=None,
-        controller_pid=1,
-        controller_started=1.0,
-        rollouts=list(rows),
     )
 
 
