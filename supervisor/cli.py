@@ -16,6 +16,8 @@ import click
 from supervisor.entry import Session, debug_option, run
 
 FOLDER: Final = click.Path(path_type=Path)
+# The names of contract/config.py, which is too heavy to import for `--help`; a test compares them.
+VENDORS: Final = ("openai", "openrouter", "anthropic", "fireworks", "mantle", "bedrock")
 EXIT_CODES: Final = (
     "Exit status: 0 all well; 1 something is void or could not be evaluated; 2 the command line or the config is "
     "wrong; 3 preflight found an issue and nothing was launched; 130 interrupted."
@@ -32,6 +34,12 @@ def batch_main() -> None:
     """`autocad-bench-batch`."""
     _take_sigterm_as_sigint()
     sys.exit(run(batch, sys.argv[1:], program="autocad-bench-batch", environment=os.environ))
+
+
+def models_main() -> None:
+    """`autocad-bench-models`."""
+    _take_sigterm_as_sigint()
+    sys.exit(run(models, sys.argv[1:], program="autocad-bench-models", environment=os.environ))
 
 
 def _take_sigterm_as_sigint() -> None:
@@ -126,6 +134,25 @@ def rollout(
         mode=mode,
         as_json=as_json,
     )
+
+
+@autocad_bench.command(
+    epilog="Exit status: 0 all well; 1 a list could not be had; 2 the command line or the config is wrong; 3 a "
+    "configured model is missing or cannot play."
+)
+@click.option("--region", help="The AWS region of Mantle and Bedrock; the config's when left out.")
+@click.option("--provider", "providers", multiple=True, type=click.Choice(VENDORS), help="Ask only this one (repeat).")
+@click.option("--config", "config_path", type=FOLDER, help="Check the models of this config too.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; always so when stdout is no terminal.")
+@debug_option
+@click.pass_obj
+def models(
+    session: Session, *, region: str | None, providers: tuple[str, ...], config_path: Path | None, as_json: bool
+) -> int:
+    """Print the live model lists of all providers whose credentials are there. No model is asked anything."""
+    from supervisor.models_command import run_models
+
+    return run_models(session, region=region, providers=providers, config_path=config_path, as_json=as_json)
 
 
 @autocad_bench.command(epilog="Exit status: 0 nothing is left; 1 something is left alive, or could not be ended.")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from contract.config import VENDOR_PROVIDERS, Assignment
+from contract.config import Assignment
 from contract.redaction import redact
 from supervisor.checks.subject import Subject
+from supervisor.choices import AWS_PROVIDERS
 from supervisor.credentials import KEY_VARIABLES
+from supervisor.plan_cost import PlanCost
 from supervisor.preflight import Preflight
 
 PLAN_SCHEMA: Final = "autocad-bench.plan/1"
@@ -21,6 +23,8 @@ def plan_document(preflight: Preflight) -> dict[str, Any]:
     """
     subject = preflight.subject
     draft = subject.draft
+    cost = PlanCost(subject)
+    entries = subject.config.rollouts if draft.is_usable("rollouts") else []
     return {
         "schema": PLAN_SCHEMA,
         "ok": not preflight.issues,
@@ -29,8 +33,8 @@ def plan_document(preflight: Preflight) -> dict[str, Any]:
         "checks": [{"name": check.name, "status": check.status, "detail": check.detail} for check in preflight.checks],
         "issues": [issue.to_json() for issue in preflight.issues],
         "admission": subject.admission.to_json() if subject.admission else None,
-        "cost": _cost(subject),
-        "rollouts": [_rollout(entry) for entry in subject.config.rollouts] if draft.is_usable("rollouts") else [],
+        "cost": cost.total(),
+        "rollouts": [_rollout(entry, subject, cost) for entry in entries],
     }
 
 
@@ -40,22 +44,17 @@ def plan_text(preflight: Preflight) -> str:
     return redact(text, preflight.subject.keys.values()) + "\n"
 
 
-def _cost(subject: Subject) -> dict[str, Any]:
-    """Scripted models ask nobody, so they cost nothing; what vendors cost is not estimated yet."""
-    paid = [entry for _, entry in subject.enabled() if entry.provider in VENDOR_PROVIDERS]
-    if not subject.draft.is_usable("rollouts"):
-        return {"currency": "USD", "expected": None, "worst_case": None, "rollouts_not_estimated": 0}
-    known = None if paid else "0"
-    return {"currency": "USD", "expected": known, "worst_case": known, "rollouts_not_estimated": len(paid)}
-
-
-def _rollout(entry: Assignment) -> dict[str, Any]:
+def _rollout(entry: Assignment, subject: Subject, cost: PlanCost) -> dict[str, Any]:
+    choice = subject.choices.of(entry) if entry.enabled else None
     return {
         "rollout_id": entry.rollout_id,
         "task": entry.task,
         "provider": entry.provider,
         "model": entry.model,
-        "profile": entry.profile,
+        "profile": choice.profile_name if choice is not None else entry.profile,
+        "endpoint": choice.endpoint if choice is not None else None,
+        "region": choice.region if choice is not None else None,
         "enabled": entry.enabled,
-        "credential": KEY_VARIABLES.get(entry.provider),
+        "credential": "AWS" if entry.provider in AWS_PROVIDERS else KEY_VARIABLES.get(entry.provider),
+        "cost": cost.of(entry),
     }
