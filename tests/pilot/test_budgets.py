@@ -6,12 +6,24 @@ import random
 from decimal import Decimal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from contract.phases import EndedBy
 from contract.pricing import Usage
 from contract.rollout_records import Limits, Retries
 from pilot.budgets import Ledger, exhausted
-from pilot.ports import ProviderError, Refused, ServerError, Throttled, TransportFailed
+from pilot.ports import (
+    Charge,
+    ContextFull,
+    CredentialsExpired,
+    ProviderError,
+    Refused,
+    ServerError,
+    Throttled,
+    TooLarge,
+    TransportFailed,
+)
 from pilot.retry import RetryLedger, delay_s
 
 
@@ -30,9 +42,37 @@ def test_the_tenth_lost_answer_in_a_row_is_final() -> None:
     assert RetryLedger().charge(TransportFailed("read"), transport_max=1) is None
 
 
-def test_what_cannot_heal_is_not_asked_again() -> None:
-    """A key that is refused once is refused ten times."""
-    assert RetryLedger().charge(Refused("401")) is None
+@pytest.mark.parametrize("error", [Refused("401"), TooLarge("413"), CredentialsExpired("403"), ContextFull("400")])
+def test_what_cannot_heal_is_not_asked_again(error: ProviderError) -> None:
+    """A key that is refused once is refused ten times; what can be done about the others was done by the model."""
+    assert RetryLedger().charge(error) is None
+
+
+FAILURES = st.sampled_from([Throttled("429"), ServerError("503"), TransportFailed("reset")])
+
+
+@given(st.lists(FAILURES, max_size=60), st.integers(1, 12))
+def test_no_failure_consumes_another_kinds_budget(failures: list[ProviderError], transport_max: int) -> None:
+    """In whatever order they come, only the lost answers are limited, and each is counted as what it is."""
+    ledger: RetryLedger | None = RetryLedger()
+    counts = {Throttled: 0, ServerError: 0, TransportFailed: 0}
+    for error in failures:
+        assert ledger is not None
+        counts[type(error)] += 1
+        ledger = ledger.charge(error, transport_max=transport_max)
+        assert (ledger is None) == (counts[TransportFailed] == transport_max)
+        if ledger is None:
+            return
+
+    assert RetryLedger(counts[TransportFailed], counts[Throttled], counts[ServerError]) == ledger
+
+
+@given(FAILURES, st.integers(1, 10**9), st.integers())
+def test_no_wait_is_negative_or_longer_than_a_minute_by_itself(error: ProviderError, tries: int, seed: int) -> None:
+    """After a night of failures the exponent does not run away."""
+    ledger = RetryLedger(transport=tries, throttled=tries, server_errors=tries)
+
+    assert 0.5 <= delay_s(error, ledger, random.Random(seed)) <= 60
 
 
 @pytest.mark.parametrize("error", [Throttled("429"), ServerError("503"), TransportFailed("reset")])
@@ -57,6 +97,14 @@ def test_a_longer_wait_that_the_provider_asks_for_is_honoured_and_a_shorter_one_
 
     assert 3_600 == delay_s(Throttled("429", retry_after_s=3_600), RetryLedger(throttled=1), chance)
     assert delay_s(Throttled("429", retry_after_s=0.1), RetryLedger(throttled=9), chance) >= 30
+
+
+def test_after_a_server_error_no_header_makes_us_wait_more_than_a_minute() -> None:
+    """An unconsumed turn costs nothing to send again, and servers guess."""
+    chance = random.Random(1)
+
+    assert 60 == delay_s(ServerError("503", retry_after_s=3_600), RetryLedger(server_errors=1), chance)
+    assert 17 == delay_s(ServerError("503", retry_after_s=17), RetryLedger(server_errors=1), chance)
 
 
 def test_a_valid_batch_ends_both_streaks_and_the_lifetime_counts_stay() -> None:
@@ -88,3 +136,34 @@ def test_money_is_exact_and_unknown_stays_unknown() -> None:
 
     assert (Decimal("0.3"), 3) == (paid.cost_usd, paid.usage.input)
     assert paid.paid(None, None).paid(None, Decimal(1)).cost_usd is None
+
+
+def test_a_failure_is_paid_when_it_was_charged_and_counted_when_nobody_knows() -> None:
+    """A run that failed in the middle was charged for its tokens; an answer that never came may have been."""
+    failed, lost = ServerError("failed"), TransportFailed("read", is_charge_unknown=True)
+    failed.charge = Charge(Usage(input=5), Decimal("0.1"))
+
+    assert Ledger(usage=Usage(input=5), cost_usd=Decimal("0.1")) == Ledger().failed(failed)
+    assert Ledger(requests_of_unknown_cost=1) == Ledger().failed(lost)
+    assert Ledger() == Ledger().failed(Throttled("429")).failed(ServerError("503")).failed(TransportFailed("409"))
+
+
+def test_only_ten_refusals_are_a_refusal() -> None:
+    """One other malformed response among them, and the model was confused, not unwilling."""
+    unwilling = confused = Ledger()
+    for number in range(10):
+        unwilling = unwilling.malformed(is_refusal=True)
+        confused = confused.malformed(is_refusal=number != 3)
+
+    assert EndedBy.REFUSAL == exhausted(unwilling, Limits())
+    assert EndedBy.MALFORMED_RESPONSES == exhausted(confused, Limits())
+
+
+def test_a_cost_limit_ends_it_where_it_is_reached_and_where_it_cannot_be_known() -> None:
+    """A limit that is kept only as long as prices are known is none."""
+    limits = Limits(cost_usd=Decimal(1))
+
+    assert exhausted(Ledger(cost_usd=Decimal("0.999999")), limits) is None
+    assert EndedBy.COST_LIMIT == exhausted(Ledger(cost_usd=Decimal(1)), limits)
+    assert EndedBy.COST_LIMIT == exhausted(Ledger(cost_usd=None), limits)
+    assert exhausted(Ledger(cost_usd=None), Limits()) is None
