@@ -221,6 +221,7 @@ _OPENAI: Final = Profile(
     frame_tokens=2040,
 )
 
+# What is given back is the call and nothing that led to it (operator contract, "Provider paths").
 # `require_parameters` turns a route that would drop the forced tool or the strict schema without a word into a 404.
 # The guard for the whole body is for routes to OpenAI, which take 512 MB; a smaller route answers 413.
 _OPENROUTER: Final = Profile(
@@ -229,7 +230,6 @@ _OPENROUTER: Final = Profile(
     history=HistoryKind.APPEND,
     base_path="/api/v1",
     image_detail="high",
-    replays_reasoning=True,
     sticky_fields=("session_id", "prompt_cache_key"),
     extra_body={"parallel_tool_calls": False, "provider": {"require_parameters": True}},
     body_bytes_max=256 * MIB,

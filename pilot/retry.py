@@ -10,7 +10,7 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, Literal
 
 import anyio
 
@@ -90,7 +90,7 @@ async def ask(
     `on_wait` is told of every failure that will be retried, before the wait.
     """
     ledger = RetryLedger()
-    since: datetime | None = None
+    waiting: Waiting | None = None
     while True:
         try:
             return await model.next_turn(observation)
@@ -100,26 +100,32 @@ async def ask(
                 return GaveUp(error)
             ledger = charged
             pause_s = delay_s(error, ledger, world.ambient.chance)
-            now = world.ambient.utc_now()
-            since = since or now
-            await on_wait(error, _waiting(error, since=since, now=now, pause_s=pause_s))
+            waiting = _waiting(error, before=waiting, now=world.ambient.utc_now(), pause_s=pause_s)
+            await on_wait(error, waiting)
         if await _stopped_within(pause_s, world):
             return GaveUp(None)
 
 
-def _waiting(error: ProviderError, *, since: datetime, now: datetime, pause_s: float) -> Waiting:
-    until = now + timedelta(seconds=pause_s)
+def _waiting(error: ProviderError, *, before: Waiting | None, now: datetime, pause_s: float) -> Waiting:
+    kind = _kind(error)
+    since = before.since if before is not None and before.for_ == kind else now
+    waited_s = (now - since).total_seconds()
+    alarm = None
+    if kind == "quota_exhausted" and waited_s >= ALARM_AFTER_S:
+        alarm = f"no answer for {waited_s / 60:.0f} min: {error.message}"
+    return Waiting(for_=kind, since=since, until=now + timedelta(seconds=pause_s), alarm=alarm)
+
+
+def _kind(error: ProviderError) -> Literal["rate_limited", "server_error", "transport", "quota_exhausted"]:
     match error:
         case Throttled(heals=False):
-            waited_s = (now - since).total_seconds()
-            alarm = f"no answer for {waited_s / 60:.0f} min: {error.message}" if waited_s >= ALARM_AFTER_S else None
-            return Waiting(for_="quota_exhausted", since=since, until=until, alarm=alarm)
+            return "quota_exhausted"
         case Throttled():
-            return Waiting(for_="rate_limited", since=since, until=until)
+            return "rate_limited"
         case ServerError():
-            return Waiting(for_="server_error", since=since, until=until)
+            return "server_error"
         case _:
-            return Waiting(for_="transport", since=since, until=until)
+            return "transport"
 
 
 async def _stopped_within(pause_s: float, world: World) -> bool:
