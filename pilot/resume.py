@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from contract.broker_api import Health
-from contract.errors import BenchError
+from contract.errors import BenchError, StateError
 from contract.records import read_record
-from contract.rollout_records import ArtifactRef, Checkpoint, RolloutSpec
+from contract.rollout_records import ArtifactRef, Checkpoint, ModelTurn, RolloutSpec, RunState
 from contract.run_dir import RunDir
+from pilot.budgets import Ledger
 
 
 class ResumeMismatch(BenchError):
@@ -19,6 +23,14 @@ class ResumeMismatch(BenchError):
 def read_checkpoint(run_dir: RunDir) -> Checkpoint | None:
     """The checkpoint, or None when there is none: then nothing was ever sent to the host. Raises `StateError`."""
     return read_record(run_dir.checkpoint, Checkpoint) if run_dir.checkpoint.exists() else None
+
+
+def read_run_state(run_dir: RunDir) -> RunState | None:
+    """The last run state, or None when there is none that can be read: it only adds to what the checkpoint counts."""
+    try:
+        return read_record(run_dir.run_state, RunState)
+    except StateError:
+        return None
 
 
 def check_host(spec: RolloutSpec, checkpoint: Checkpoint | None, health: Health) -> None:
@@ -57,6 +69,29 @@ def check_artifact(root: Path, artifact: ArtifactRef) -> None:
         raise ResumeMismatch(f"cannot read {artifact.path}: {error.strerror or error}") from error
     if len(content) != artifact.size_bytes or hashlib.sha256(content).hexdigest() != artifact.sha256:
         raise ResumeMismatch(f"{artifact.path} does not have the checksum that the checkpoint names")
+
+
+def paid_before(ledger: Ledger, state: RunState | None, unused: Iterable[Mapping[str, Any]]) -> Ledger:
+    """`ledger`, which is the checkpoint's, with all that was paid after it and before the death of its pilot.
+
+    `state` is the last run state: failed requests stand nowhere else. `unused` are lines of model turns that nothing
+    followed from: answered and paid for, and asked for again.
+    """
+    counted = ledger.turn
+    # An older one is in the checkpoint already, with all that it counts.
+    if state is not None and state.turn >= ledger.turn:
+        counted = state.turn
+        ledger = replace(
+            ledger,
+            retries=state.retries,
+            usage=state.usage,
+            cost_usd=state.cost_usd,
+            requests_of_unknown_cost=state.requests_of_unknown_cost,
+        )
+    for turn in map(ModelTurn.model_validate, unused):
+        if turn.turn > counted:
+            ledger = ledger.paid(turn.usage, turn.cost_usd)
+    return ledger
 
 
 def _agree(what: str, whose: str, expected: object, actual: object) -> None:

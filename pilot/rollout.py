@@ -19,7 +19,7 @@ from contract.actions import Action, Finish, InvalidActions, digest_of, parse_ac
 from contract.broker_api import Receipt
 from contract.errors import DiskError, HostError, PilotError, StateError
 from contract.phases import Cause, EndedBy, Phase
-from contract.records import UtcTime
+from contract.records import UtcTime, read_lines
 from contract.rollout_records import (
     Checkpoint,
     InputReceipt,
@@ -44,7 +44,14 @@ from pilot.ports import (
     TransportFailed,
     World,
 )
-from pilot.resume import ResumeMismatch, check_artifacts, check_host, read_checkpoint
+from pilot.resume import (
+    ResumeMismatch,
+    check_artifacts,
+    check_host,
+    paid_before,
+    read_checkpoint,
+    read_run_state,
+)
 from pilot.retry import GaveUp, ask
 from pilot.trace import TraceWriter
 
@@ -146,8 +153,9 @@ class _Rollout:
         if checkpoint is None:
             first = self._spec.host.first_frame
             png = await self._world.desktop.fetch(first)
+            ledger = await self._blocking(self._paid_in_vain) if self._spec.is_resume else Ledger()
             frame = await self._blocking(lambda: self._trace.open_fresh(png))
-            place = Place(Ledger(), frame, observe.at_start(first.verdict, self._limits))
+            place = Place(ledger, frame, observe.at_start(first.verdict, self._limits))
         else:
             place = await self._resume(checkpoint)
         self._ledger = place.ledger
@@ -168,13 +176,16 @@ class _Rollout:
             self._ledger = place.ledger
             await self._blocking(lambda: check_artifacts(self._trace.run_dir, checkpoint))
             self._world.model.restore(checkpoint.model_state)
+            state = await self._blocking(lambda: read_run_state(self._trace.run_dir))
             unused = await self._blocking(lambda: self._trace.open_resumed(checkpoint))
         except StateError as error:
             raise ResumeMismatch(error.message) from error
-        ledger = place.ledger
-        for turn in map(ModelTurn.model_validate, unused):
-            ledger = ledger.paid(turn.usage, turn.cost_usd)
-        return replace(place, ledger=ledger)
+        return replace(place, ledger=paid_before(place.ledger, state, unused))
+
+    def _paid_in_vain(self) -> Ledger:
+        """What a pilot had paid that died before its first checkpoint: its rollout begins anew, its bill does not."""
+        run_dir = self._trace.run_dir
+        return replace(paid_before(Ledger(), read_run_state(run_dir), read_lines(run_dir.model_turns)), turn=0)
 
     def _end_at(self, place: Place) -> End | None:
         if place.finish is not None:

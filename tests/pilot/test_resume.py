@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from contract.phases import Cause, EndedBy
+from contract.pricing import Usage
 from contract.records import Durability, read_record, replace_file
 from contract.rollout_records import Checkpoint, RolloutSpec, RunState
 from contract.run_dir import RunDir
-from pilot.ports import ModelReply
+from pilot.ports import Charge, ModelReply, Observation, ServerError, TransportFailed
 from pilot.rollout import run_rollout
 from tests.fakes import (
     CountingDisk,
@@ -233,6 +236,62 @@ async def test_without_a_checkpoint_a_host_that_has_acted_is_refused(tmp_path: P
     RunDir(Path(spec.run_dir)).checkpoint.unlink()
 
     assert "the host's last sequence is 1, the checkpoint's is 0" == await resume(spec, host)
+
+
+class PayingModel(ScriptedModel):
+    """Fails once in each turn, charged or not, before it answers; every reply costs a dollar."""
+
+    def __init__(self, items: Any) -> None:
+        super().__init__(items)
+        self._failed: set[int] = set()
+
+    async def next_turn(self, observation: Observation) -> ModelReply:
+        if observation.turn not in self._failed:
+            self._failed.add(observation.turn)
+            if observation.turn == 2:
+                raise TransportFailed("the answer was lost", is_charge_unknown=True)
+            error = ServerError("a failure that is charged")
+            error.charge = Charge(Usage(input=7), Decimal("0.10"))
+            raise error
+        reply = await super().next_turn(observation)
+        return replace(reply, usage=Usage(input=100), cost_usd=Decimal(1))
+
+
+async def test_what_failed_requests_cost_survives_a_death(tmp_path: Path) -> None:
+    """Killed at any write or call: the resumed bill is the unkilled twin's, and at most one turn was paid twice."""
+    twin_spec = make_spec(tmp_path / "twin", host := FakeHost())
+    twin = await run_rollout(twin_spec, make_world(PayingModel(TURNS), host))
+    assert twin.cost_usd is not None
+    extra: set[Decimal] = set()
+    for at in range(1, 200, 2):
+        host = FakeHost()
+        spec = make_spec(tmp_path / f"at-{at}", host)
+        kill = KillAt(at)
+        model = PayingModel(TURNS)
+        world = make_world(model, host, desktop=FakeDesktop(host, probe=kill), disk=CountingDisk(probe=kill))
+        try:
+            await run_rollout(spec, world)
+            break
+        except Killed:
+            pass
+        again = PayingModel(TURNS)
+        run_dir = RunDir(Path(spec.run_dir))
+        failed = model._failed
+        again._failed = set(failed)
+        if run_dir.run_state.exists():
+            state = read_record(run_dir.run_state, RunState)
+            # A failure that was not written down yet happens once more, for the twin's sake.
+            counted = state.retries.server_error + state.retries.transport
+            again._failed = set(sorted(failed)[:counted])
+        end = await run_rollout(spec.model_copy(update={"is_resume": True}), make_world(again, host))
+
+        assert end.cost_usd is not None
+        assert (twin.retries.server_error, twin.retries.transport) == (end.retries.server_error, end.retries.transport)
+        assert twin.requests_of_unknown_cost == end.requests_of_unknown_cost
+        extra.add(end.cost_usd - twin.cost_usd)
+
+    # A reply that was lost before it was written down is paid by nobody's books; one that was written down is.
+    assert {Decimal(0), Decimal(1)} == extra
 
 
 async def test_a_reply_that_was_paid_for_and_lost_is_not_forgotten(tmp_path: Path) -> None:
