@@ -62,7 +62,7 @@ class AwsEndpoint:
         """Listen until the block ends."""
         endpoint = cls(source, bridge=bridge)
         serve = endpoint._server.serve_forever
-        thread = threading.Thread(target=serve, args=(0.2,), name="aws-credentials", daemon=True)
+        thread = threading.Thread(target=serve, args=(0.05,), name="aws-credentials", daemon=True)
         thread.start()
         try:
             yield endpoint
@@ -121,6 +121,8 @@ def _problem(code: str, message: str) -> dict[str, Any]:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
+    # Rollouts that start together ask together; a full queue would cost each a second.
+    request_queue_size = 256
     endpoint: AwsEndpoint
 
     def handle_error(self, request: Any, client_address: Any) -> None:
