@@ -28,12 +28,14 @@ class Prompt:
     """The units of one request in order, and where in it something happens.
 
     `breakpoints` maps the number of units before a cache breakpoint to its lifetime; `blocks` are the numbers of units
-    at the ends of content blocks, which look-back counts.
+    at the ends of content blocks, which look-back counts. `head` identifies all up to the first image: tools, system,
+    task and reference.
     """
 
     units: list[Unit] = field(default_factory=list)
     blocks: list[int] = field(default_factory=list)
     breakpoints: dict[int, str] = field(default_factory=dict)
+    head: int | None = None
 
     @property
     def tokens(self) -> int:
@@ -68,6 +70,8 @@ class Prompt:
     def image(self, provider: str, image: ImageFacts) -> None:
         """A block that is an image."""
         self.add(image.key, image.tokens(provider))
+        if self.head is None:
+            self.head = self.chain
         self.end_block()
 
     def end_block(self) -> None:
@@ -84,6 +88,7 @@ class Prompt:
             units=self.units[:start],
             blocks=[block for block in self.blocks if block <= start],
             breakpoints={count: ttl for count, ttl in self.breakpoints.items() if count <= start},
+            head=self.head,
         )
         for key, tokens in then:
             out.add(key, tokens)

@@ -70,7 +70,8 @@ class Seen:
     """One request as it came, and what became of it. `body` is empty unless bodies are kept.
 
     `extends` says whether it began with the session's previous body up to that one's closing brackets (None for a
-    first one); `number` is which answer of its session it got, None when it got none.
+    first one); `number` is which answer of its session it got, None when it got none. `head` is equal for requests
+    that begin with the same tools, system, task and reference.
     """
 
     provider: str
@@ -82,7 +83,9 @@ class Seen:
     status: int
     session: str = ""
     extends: bool | None = None
+    head: int | None = None
     prompt_tokens: int = 0
+    images: int = 0
     used: tuple[Used, ...] = ()
     number: int | None = None
     fault: str = ""
@@ -266,6 +269,7 @@ class Simulator:
         extends = _extends(session.last_body, request.body)
         session.last_body = request.body
         facts: dict[str, Any] = {"session": asked.session, "extends": extends, "prompt_tokens": asked.prompt.tokens}
+        facts |= {"head": asked.prompt.head, "images": len(asked.images)}
         if fault is not None:
             facts["fault"] = fault.file or fault.kind
             if fault.kind == "file":
