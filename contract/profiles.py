@@ -63,8 +63,7 @@ class Profile(Record):
     sticky_fields: tuple[str, ...] = ()
     # Further body fields, as they are: thinking budget, reasoning effort, routing, caching, server compaction.
     extra_body: dict[str, Any] = Field(default_factory=dict)
-    # How long a cached prefix lives: explicit breakpoints where the wire has them, and automatic caching. Null: nothing
-    # about caching is said, and what the provider does by itself is all there is.
+    # How long a cached prefix is asked to live, by breakpoints and automatic caching; null asks for nothing.
     cache_ttl: Literal["5m", "1h"] | None = None
     # How a Responses image is scaled before the model sees it.
     image_detail: str | None = None
@@ -144,19 +143,21 @@ def _custom_profile(row: str, fields: dict[str, Any]) -> Profile:
     if "extends" in fields:
         extended = fields.pop("extends")
         if not isinstance(extended, str) or extended not in PROFILES:
-            near = nearest(str(extended), PROFILES)
-            hint = f"; the nearest one is {near!r}" if near else ""
-            raise BadProfile(row, "extends", f"there is no built-in profile {extended!r}{hint}")
+            raise BadProfile(row, "extends", f"no built-in profile {extended!r}{_near(str(extended), PROFILES)}")
         base = PROFILES[extended].model_dump()
     for field in fields:
         if field not in Profile.model_fields:
-            near = nearest(field, Profile.model_fields)
-            raise BadProfile(row, field, "there is no such field" + (f"; the nearest one is {near!r}" if near else ""))
+            raise BadProfile(row, field, f"no such field{_near(field, Profile.model_fields)}")
     try:
         return Profile.model_validate({**base, **fields})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise BadProfile(row, ".".join(str(part) for part in first["loc"]) or None, first["msg"]) from error
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    near = nearest(name, known)
+    return f"; the nearest one is {near!r}" if near else ""
 
 
 def base_url(profile: Profile, *, endpoint: str | None, region: str | None) -> str:
@@ -265,7 +266,7 @@ _ANTHROPIC: Final = Profile(
     images_max=600,
 )
 
-# Fable is kept apart from compaction by the server: neither its header nor its field is sent.
+# Fable is kept apart from compaction by the server: neither the header nor the field for it is sent.
 _FABLE: Final = _with(
     _ANTHROPIC,
     history=HistoryKind.DIGEST,
@@ -273,19 +274,6 @@ _FABLE: Final = _with(
     extra_body={},
     digest_turns=24,
     digest_input_tokens=90_000,
-)
-
-_KIMI: Final = Profile(
-    provider="mantle",
-    wire=Wire.CHAT,
-    history=HistoryKind.DIGEST,
-    digest_messages=24,
-    body_bytes_max=3 * MIB,
-    # The first token may take more than a minute.
-    read_timeout_s=300.0,
-    signing_service="bedrock-mantle",
-    reads_images=True,
-    frame_tokens=2700,
 )
 
 _MANTLE: Final = Profile(
@@ -341,7 +329,18 @@ PROFILES: Final[dict[str, Profile]] = {
         reads_images=True,
         frame_tokens=2700,
     ),
-    "mantle-kimi-k2.5-chat": _KIMI,
+    "mantle-kimi-k2.5-chat": Profile(
+        provider="mantle",
+        wire=Wire.CHAT,
+        history=HistoryKind.DIGEST,
+        digest_messages=24,
+        body_bytes_max=3 * MIB,
+        # The first token may take more than a minute.
+        read_timeout_s=300.0,
+        signing_service="bedrock-mantle",
+        reads_images=True,
+        frame_tokens=2700,
+    ),
     "mantle-responses": _MANTLE,
     "mantle-openai-responses": _with(_MANTLE, base_path="/openai/v1"),
     "bedrock-converse": _BEDROCK,

@@ -282,7 +282,61 @@ def test_what_openrouter_charged_is_the_cost(change: dict[str, Any], expected: D
     assert expected == wire_of("openrouter/success").said(answer["body"], {}).reported_cost_usd
 
 
-_READERS: Final = [wire_for(PROFILES[name], model="m", session_id=SESSION) for name in PROFILE_OF_FOLDER.values()]
+_WIRES: Final = {
+    folder: wire_for(PROFILES[name], model="m", session_id=SESSION) for folder, name in PROFILE_OF_FOLDER.items()
+}
+_COUNT: Final = st.integers(0, 2_000_000)
+
+
+@settings(max_examples=200, deadline=None)
+@given(uncached=_COUNT, cached=_COUNT, short=_COUNT, long=_COUNT, output=_COUNT, share=st.integers(0, 100))
+def test_no_token_is_counted_twice(uncached: int, cached: int, short: int, long: int, output: int, share: int) -> None:
+    """Whatever a family includes in what, the buckets are the tokens that there were."""
+    thought = output * share // 100
+    expected = Usage(
+        input=uncached, cached_input=cached, cache_write=short, cache_write_long=long, output=output, reasoning=thought
+    )
+    openai = {
+        "input_tokens": uncached + cached + short + long,
+        "input_tokens_details": {
+            "cached_tokens": cached,
+            "cache_write_tokens": short + long,
+            "cache_write_tokens_details": {"ttl_30m_tokens": short, "ttl_12h_tokens": long},
+        },
+        "output_tokens": output,
+        "output_tokens_details": {"reasoning_tokens": thought},
+    }
+    anthropic = {
+        "input_tokens": uncached,
+        "cache_read_input_tokens": cached,
+        "cache_creation_input_tokens": short + long,
+        "cache_creation": {"ephemeral_5m_input_tokens": short, "ephemeral_1h_input_tokens": long},
+        "output_tokens": output,
+        "output_tokens_details": {"thinking_tokens": thought},
+    }
+    chat = {
+        "prompt_tokens": uncached + cached,
+        "prompt_tokens_details": {"cached_tokens": cached},
+        "completion_tokens": output,
+        "completion_tokens_details": {"reasoning_tokens": thought},
+    }
+    bedrock = {
+        "inputTokens": uncached,
+        "cacheReadInputTokens": cached,
+        "cacheWriteInputTokens": short + long,
+        "cacheDetails": [{"ttl": "5m", "inputTokens": short}, {"ttl": "1h", "inputTokens": long}],
+        "outputTokens": output,
+    }
+    without_writes = {"cache_write": 0, "cache_write_long": 0}
+
+    def read(folder: str, usage: dict[str, Any]) -> tuple[Usage, ...]:
+        return _WIRES[folder].said({"usage": usage}, {}).usages
+
+    assert (expected,) == read("openai", openai) == read("openrouter", openai) == read("anthropic", anthropic)
+    assert (expected.model_copy(update=without_writes),) == read("fireworks", chat) == read("mantle", chat)
+    assert (expected.model_copy(update={"reasoning": None}),) == read("bedrock", bedrock)
+
+
 # The fields that the readers look for, and values that do not belong there.
 _FIELDS: Final = st.sampled_from(["output", "content", "choices", "message", "usage", "type"]) | st.sampled_from(
     ["text", "tool_use", "toolUse", "tool_calls", "function", "input", "arguments", "stop_reason", "stopReason"]
@@ -299,7 +353,7 @@ _JSON: Final = st.recursive(
 @given(body=st.dictionaries(_FIELDS, _JSON))
 def test_no_answer_makes_the_reader_fail(body: dict[str, Any]) -> None:
     """A lying answer is a malformed one; it never ends a rollout by an exception of ours."""
-    assert [None] * len(_READERS) == [wire.said(body, {}).arguments for wire in _READERS]
+    assert [None] * len(_WIRES) == [wire.said(body, {}).arguments for wire in _WIRES.values()]
 
 
 def nested(depth: int) -> dict[str, Any]:
