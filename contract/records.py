@@ -10,13 +10,14 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, ValidationError
+from pydantic_core import PydanticKnownError
 
 from contract.errors import DiskError, StateError
 
@@ -44,7 +45,13 @@ def _parse_usd(value: object) -> object:
     # JSON numbers are binary floats: a price that went through one is no longer the price.
     if isinstance(value, float):
         raise ValueError("money is a decimal string, not a float")
-    return value
+    # Converted here, because strict reading takes a string for no decimal once a function stands before it.
+    if isinstance(value, str):
+        try:
+            return Decimal(value)
+        except InvalidOperation:
+            raise PydanticKnownError("decimal_parsing") from None
+    return Decimal(value) if type(value) is int else value
 
 
 Usd = Annotated[Decimal, BeforeValidator(_parse_usd), PlainSerializer(lambda d: format(d, "f"), return_type=str)]
