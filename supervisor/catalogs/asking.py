@@ -45,17 +45,14 @@ def asks_for(
 
 
 def control_plane_of(endpoint: str | None) -> str | None:
-    """Where Bedrock's lists are when its turns, or Mantle's, go to `endpoint`; null means the SDK's own address."""
+    """Where Bedrock's lists are when its turns go to `endpoint`; null means the SDK's own address."""
     if endpoint is None:
         return None
     parts = urlsplit(endpoint)
-    host = parts.hostname or ""
-    if host.startswith("bedrock-mantle.") and host.endswith(".api.aws"):
-        return None
-    if host.startswith("bedrock-runtime") and ".amazonaws." in host:
+    if parts.netloc.startswith("bedrock-runtime") and ".amazonaws." in parts.netloc:
         return f"{parts.scheme}://{parts.netloc.replace('bedrock-runtime', 'bedrock', 1)}"
     # A server that stands in for a provider has all of its paths.
-    return f"{parts.scheme}://{parts.netloc}"
+    return endpoint.rstrip("/")
 
 
 def _direct_ask(provider: str, profile: Profile, base: str, key: SecretStr, wanted: tuple[str, ...]) -> Ask:
@@ -78,5 +75,8 @@ def _bedrock_for_mantle(endpoints: Mapping[str, str], account: AwsAccount) -> As
     own = endpoints.get("bedrock")
     if own is not None and url_problem(own) is None:
         return Ask("bedrock", control_plane_of(own), region=account.region, aws_profile=account.profile)
-    root = control_plane_of(endpoints.get("mantle"))
-    return Ask("bedrock", root, region=account.region, aws_profile=account.profile, is_guess=root is not None)
+    # Whoever stands in for Mantle may stand in for Bedrock's lists too, or not.
+    parts = urlsplit(endpoints.get("mantle", ""))
+    is_own = not parts.netloc or parts.netloc.endswith(".api.aws")
+    root = None if is_own else f"{parts.scheme}://{parts.netloc}"
+    return Ask("bedrock", root, region=account.region, aws_profile=account.profile, is_guess=not is_own)

@@ -96,7 +96,7 @@ def _fireworks(getter: Getter, ask: Ask) -> Catalog:
         can = item.get("supports_image_input")
         models.append(ListedModel(item["id"], reads_images=can if isinstance(can, bool) else None))
     listed = {model.model for model in models}
-    for router in ask.wanted:
+    for router in dict.fromkeys(ask.wanted):
         if router not in listed and "/routers/" in router:
             found = _router(getter, ask.control_url, router)
             models += [found] if found is not None else []

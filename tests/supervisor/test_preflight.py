@@ -52,6 +52,32 @@ def _vendor(world: Any) -> None:
         entry.update(provider="openai", model="gpt")
     world.environment["OPENAI_API_KEY"] = "sk-canary-0123456789"
     world.config["pricing"] = "unpriced"
+    # Nobody listens there: what lists say is tried in test_catalogs.py.
+    world.config["endpoints"] = {"openai": "http://127.0.0.1:9/v1"}
+
+
+def _profile(name: str | None, *, provider: str = "openai", model: str = "gpt", **rows: Any) -> Callable[[Any], None]:
+    def change(world: Any) -> None:
+        world.config["rollouts"][0].update(provider=provider, model=model)
+        if name is not None:
+            world.config["rollouts"][0]["profile"] = name
+        world.config.pop("task_suite")
+        world.config["profiles"] = rows
+
+    return change
+
+
+def _limited(name: str, pricing: str) -> Callable[[Any], None]:
+    def change(world: Any) -> None:
+        _vendor_with(pricing=pricing, key=False)(world)
+        world.config["limits"] = {name: "5"}
+
+    return change
+
+
+def _mantle(world: Any) -> None:
+    world.config["rollouts"][0].update(provider="mantle", model="moonshotai.kimi-k2.5")
+    world.config.pop("task_suite")
 
 
 def _vendor_with(*, pricing: str | None, key: bool) -> Callable[[Any], None]:
@@ -181,7 +207,18 @@ MISTAKES: list[tuple[str, str | None, int, Callable[[Any], None]]] = [
     ("replay_script_missing", "rollouts[0].script", 3, _replay(None)),
     ("replay_script_missing", "rollouts[0].script", 3, _replay("no/such.jsonl")),
     ("replay_script_invalid", "rollouts[0].script", 3, _replay("empty.jsonl")),
-    ("provider_not_built", "rollouts[0].provider", 3, _vendor),
+    ("provider_not_built", "rollouts[0].provider", 3, _at("rollouts", 0, "provider", value="exploit")),
+    ("profile_unknown", "rollouts[0].profile", 3, _profile("openai-response")),
+    ("profile_unknown", "rollouts[0].profile", 3, _profile(None, provider="mantle", model="moonshotai.kimi-k9")),
+    ("profile_wrong_provider", "rollouts[0].profile", 3, _profile("mantle-responses")),
+    ("profile_invalid", "profiles.mine.images_maxx", 3, _profile(None, mine={"images_maxx": 1})),
+    ("profile_invalid", "profiles.m.1.extends", 3, _profile("m.1", **{"m.1": {"extends": "openai-respones"}})),
+    ("profile_invalid", "profiles.mine.wire", 3, _profile(None, mine={"extends": "openai-responses", "wire": "x"})),
+    ("wrong_value", "aws.region", 2, _at("aws", value={"region": "us east"})),
+    ("unknown_field", "aws.regio", 2, _at("aws", value={"region": "us-east-1", "regio": "x"})),
+    ("aws_region_missing", "aws.region", 3, _mantle),
+    ("cost_limit_unpriced", "limits.cost_usd", 3, _limited("cost_usd", "unpriced")),
+    ("cost_limit_unpriced", "limits.batch_cost_usd", 3, _limited("batch_cost_usd", "prices.json")),
     ("credential_missing", "rollouts[0].provider", 3, _vendor_with(pricing="unpriced", key=False)),
     ("pricing_required", "pricing", 3, _vendor_with(pricing=None, key=True)),
     ("price_missing", "rollouts[0].model", 3, _vendor_with(pricing="prices.json", key=True)),
@@ -235,8 +272,9 @@ def test_a_right_config_has_no_issue_and_every_check_ran(plan_world: Any) -> Non
     assert ran.plan["ok"]
     assert "tiny" == ran.plan["benchmark"]
     skipped = {check["name"] for check in ran.plan["checks"] if check["status"] == "skipped"}
-    assert {"judge", "model_catalogs", "replay_scripts", "run_folder"} == skipped
-    assert {"currency": "USD", "expected": "0", "worst_case": "0", "rollouts_not_estimated": 0} == ran.plan["cost"]
+    assert {"aws_account", "aws_catalogs", "judge", "model_catalogs", "replay_scripts", "run_folder"} == skipped
+    nothing = {"currency": "USD", "expected": "0", "worst_case": "0", "rollouts_not_estimated": 0, "assumptions": {}}
+    assert nothing == ran.plan["cost"]
 
 
 def test_every_listed_code_is_tried() -> None:
@@ -253,6 +291,14 @@ def test_every_listed_code_is_tried() -> None:
         "run_folder_in_use",
         "config_changed",
         "check_failed",
+        # test_catalogs.py
+        "aws_credentials_missing",
+        "catalog_refused",
+        "catalog_unreachable",
+        "model_inactive",
+        "model_needs_profile",
+        "model_no_image_input",
+        "model_unknown",
     }
 
     tried = {row[0] for row in MISTAKES}
@@ -509,3 +555,52 @@ def test_shipped_configs_pass_every_check(plan_world: Any, name: str) -> None:
 
     assert [] == ran.plan["issues"]
     assert 0 == ran.exit_code
+
+
+@pytest.mark.parametrize(
+    ("profile", "rows", "near"),
+    [
+        ("openai-response", {}, "'openai-responses'"),
+        ("openai-mien", {"openai-mine": {"extends": "openai-responses"}}, "'openai-mine'"),
+    ],
+)
+def test_an_unknown_profile_is_answered_with_the_nearest_one(
+    plan_world: Any, profile: str, rows: dict[str, Any], near: str
+) -> None:
+    """A letter that was mistyped is mended without opening our code; rows of the config count too."""
+    _profile(profile, **rows)(plan_world)
+
+    assert near in plan_world.plan().issue("profile_unknown")["hint"]
+
+
+def test_an_unknown_provider_is_answered_with_the_nearest_one(plan_world: Any) -> None:
+    """The first field that people mistype."""
+    plan_world.config["rollouts"][0]["provider"] = "antropic"
+
+    assert "'anthropic'" in plan_world.plan().issue("wrong_value")["hint"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://example.com/v1",
+        "http://127.0.0.1.example.com",
+        "https://key@example.com",
+        "https://example.com/v1?key=1",
+        "https://example.com/v1?",
+        "https://example.com/#top",
+        "https://exa mple.com",
+        "ftp://127.0.0.1",
+        "example.com",
+        "",
+    ],
+)
+def test_a_key_is_never_sent_to_an_address_that_is_not_right(plan_world: Any, url: str) -> None:
+    """Neither readable on the way, nor beside another secret; the plan does not ask there either."""
+    _vendor(plan_world)
+    plan_world.config["endpoints"] = {"openai": url}
+
+    codes = plan_world.plan().codes
+
+    assert "endpoint_invalid" in codes
+    assert "catalog_unreachable" not in codes
