@@ -13,6 +13,7 @@ from pilot.models.sdk_http import (
     exchange,
     header_key,
     http_options,
+    keep_freed_memory,
     strange_headers,
     timeouts,
 )
@@ -35,6 +36,7 @@ class AnthropicClient:
     """
 
     def __init__(self, *, provider: str, endpoint: str, key: SecretStr | None, read_timeout_s: float) -> None:
+        keep_freed_memory()
         self._endpoint = endpoint
         self._read_timeout_s = read_timeout_s
         self._key = key

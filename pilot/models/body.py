@@ -7,7 +7,8 @@ and `Content-Length` is set before the first byte leaves.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Iterable, Iterator
+import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,10 +18,11 @@ import pybase64
 from contract.errors import StateError
 from contract.rollout_records import ArtifactRef
 
-# Pieces are gathered into chunks of about this many bytes: small ones cost a system call each, large ones memory.
+# Pieces are gathered into chunks of about this many bytes: small ones cost CPU each, large ones memory.
 CHUNK_BYTES: Final = 256 * 1024
-# A multiple of three, so that base64 of the parts is the base64 of the whole.
-READ_BYTES: Final = 192 * 1024
+# A multiple of three, so that base64 of the parts is the base64 of the whole; more than most frames, so that one system
+# call reads each.
+READ_BYTES: Final = 384 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +39,20 @@ class Image:
 
     def base64_parts(self) -> Iterator[bytes]:
         """Its base64, in parts. Raises `StateError` when the file is gone or has another size."""
-        path = self.root / self.artifact.path
-        read_bytes = 0
         try:
-            with open(path, "rb", buffering=0) as file:
-                while part := file.read(READ_BYTES):
-                    read_bytes += len(part)
+            # Not `open`: a long history has hundreds of files, and a file object costs as much as reading one.
+            descriptor = os.open(f"{self.root}/{self.artifact.path}", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                self._check_size(os.fstat(descriptor).st_size)
+                left = self.artifact.size_bytes
+                while left:
+                    part = _read(descriptor, min(left, READ_BYTES))
+                    left -= len(part)
                     yield pybase64.b64encode(part)
+            finally:
+                os.close(descriptor)
         except OSError as error:
-            raise StateError(f"cannot read {path}: {error.strerror or error}") from error
-        if read_bytes != self.artifact.size_bytes:
-            raise StateError(f"{path} has {read_bytes} bytes, not the {self.artifact.size_bytes} that were recorded")
+            raise StateError(f"cannot read {self.root / self.artifact.path}: {error.strerror or error}") from error
 
     def png(self) -> bytes:
         """The file itself. Raises `StateError`."""
@@ -56,9 +61,13 @@ class Image:
             content = path.read_bytes()
         except OSError as error:
             raise StateError(f"cannot read {path}: {error.strerror or error}") from error
-        if len(content) != self.artifact.size_bytes:
-            raise StateError(f"{path} has {len(content)} bytes, not the {self.artifact.size_bytes} that were recorded")
+        self._check_size(len(content))
         return content
+
+    def _check_size(self, size_bytes: int) -> None:
+        if size_bytes != self.artifact.size_bytes:
+            path = self.root / self.artifact.path
+            raise StateError(f"{path} has {size_bytes} bytes, not the {self.artifact.size_bytes} that were recorded")
 
 
 Piece = bytes | Image
@@ -77,23 +86,18 @@ class Body:
         fixed = tuple(pieces)
         return cls(fixed, length_of(fixed))
 
-    def chunks(self) -> Iterator[bytes]:
-        """The bytes, gathered into chunks. Raises `StateError` when an image is not what it was."""
+    def chunks(self, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
+        """The bytes, gathered into chunks of about that size. Raises `StateError` when an image is not what it was."""
         parts: list[bytes] = []
         size = 0
         for part in self._parts():
             parts.append(part)
             size += len(part)
-            if size >= CHUNK_BYTES:
+            if size >= chunk_bytes:
                 yield b"".join(parts)
                 parts, size = [], 0
         if parts:
             yield b"".join(parts)
-
-    async def stream(self) -> AsyncIterator[bytes]:
-        """The bytes for an HTTP client, which waits for the socket between two chunks."""
-        for chunk in self.chunks():
-            yield chunk
 
     def sha256(self) -> str:
         """Hex digest of the bytes, for signatures."""
@@ -137,3 +141,14 @@ def merged(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
     if run:
         out.append(b"".join(run))
     return tuple(out)
+
+
+def _read(descriptor: int, size_bytes: int) -> bytes:
+    """Exactly so many bytes. Raises `OSError` when the file has become shorter."""
+    part = os.read(descriptor, size_bytes)
+    while len(part) < size_bytes:
+        more = os.read(descriptor, size_bytes - len(part))
+        if not more:
+            raise OSError("it became shorter while it was read")
+        part += more
+    return part

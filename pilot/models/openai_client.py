@@ -16,6 +16,7 @@ from pilot.models.sdk_http import (
     exchange,
     header_key,
     http_options,
+    keep_freed_memory,
     strange_headers,
     timeouts,
 )
@@ -46,6 +47,7 @@ class OpenAIClient:
         read_timeout_s: float,
         signer: Signer | None = None,
     ) -> None:
+        keep_freed_memory()
         self._endpoint = endpoint
         self._read_timeout_s = read_timeout_s
         self._signer = signer

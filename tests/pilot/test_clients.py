@@ -9,7 +9,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from contract.profiles import HistoryKind, Profile, Wire
 from contract.rollout_records import ArtifactRef, ModelChoice
 from pilot.models.body import CHUNK_BYTES, Body, Image
 from pilot.models.clients import Clients
-from pilot.models.sdk_http import ANSWER_BYTES_MAX
+from pilot.models.sdk_http import ANSWER_BYTES_MAX, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, Sending
 from pilot.models.wire import Answer, Client, Request
 from pilot.ports import Refused, TransportFailed
 
@@ -527,6 +527,26 @@ async def test_a_picture_that_changed_is_an_error_of_our_state(provider: str, ch
         await client.aclose()
 
     assert [] == server.seen
+
+
+async def test_bodies_on_their_way_share_a_bounded_memory(tmp_path: Path) -> None:
+    """Two hundred rollouts on a slow line hold a small chunk each; one rollout alone may use large ones."""
+    body = Body.of([picture(tmp_path, 96 * 1024)] * 16)
+    async with AsyncExitStack() as under_way:
+        sizes = [len(await anext(await under_way.enter_async_context(chunks_of(body)))) for _ in range(200)]
+    alone = [len(chunk) async for chunk in Sending(body)]
+
+    assert CHUNK_BYTES_MAX <= sizes[0] == alone[0]
+    assert CHUNK_BYTES_MIN <= sizes[-1] < 2 * CHUNK_BYTES_MIN
+    assert sum(sizes) < 64 * 1024 * 1024
+    assert body.length == sum(alone)
+
+
+@asynccontextmanager
+async def chunks_of(body: Body) -> AsyncIterator[AsyncIterator[bytes]]:
+    """A body on its way until the end of the block."""
+    async with aclosing(Sending(body).__aiter__()) as chunks:
+        yield chunks
 
 
 @pytest.mark.parametrize("provider", EVERY)
