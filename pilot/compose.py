@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 from pydantic import SecretStr
@@ -18,6 +18,9 @@ from pilot.disk import RunFolderDisk
 from pilot.models.registry import AbsentModel, build_model
 from pilot.ports import Model, World, ignore_progress
 
+if TYPE_CHECKING:
+    from pilot.models.clients import Clients
+
 _REAL: Final = Ambient()
 
 
@@ -28,18 +31,20 @@ def build_world(
     provider_key: SecretStr | None,
     on_progress: Callable[[RunState], None] = ignore_progress,
     threads: Threads | None = None,
+    clients: Clients | None = None,
     ambient: Ambient = _REAL,
     stop: anyio.Event | None = None,
 ) -> World:
     """Model, desktop and disk for `spec`, to be handed to `run_rollout`, which closes them.
 
-    Rollouts in one process share one `threads`. `on_progress` is called in the event loop and must not block.
-    A model that cannot be built ends the rollout at its first turn, with the reason in its run state.
+    Rollouts in one process share one `threads` and one `clients`; without `clients` the model's connections are its
+    own. They are closed with the last model that uses them. `on_progress` is called in the event loop and must not
+    block. A model that cannot be built ends the rollout at its first turn, with the reason in its run state.
     """
     threads = threads or Threads()
     model: Model
     try:
-        model = build_model(spec, provider_key)
+        model = build_model(spec, provider_key, clients, ambient=ambient)
     except PilotError as error:
         model = AbsentModel(error)
     desktop = BrokerDesktop(
