@@ -360,7 +360,7 @@ def _first_row(rollout: PreparedRollout) -> RolloutRow:
         task_id=assignment.task,
         provider=assignment.provider,
         model=assignment.model,
-        profile=assignment.profile,
+        profile=rollout.profile_name or assignment.profile,
         phase=Phase.QUEUED,
     )
 
