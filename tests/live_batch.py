@@ -51,6 +51,9 @@ class LiveBatch:
     provider: str = "replay"
     host: Mapping[str, Any] = field(default_factory=lambda: {"kind": "local", "driver": "paper"})
     environment: Mapping[str, str] = field(default_factory=dict)
+    # Further fields of the config, also in the place of those that it would have; and of the command line.
+    config: Mapping[str, Any] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
     process: subprocess.Popen[bytes] | None = None
     torn: list[str] = field(default_factory=list)
     looks: int = 0
@@ -65,7 +68,7 @@ class LiveBatch:
         self.folder.mkdir(parents=True, exist_ok=True)
         config = self.folder / "config.json"
         config.write_text(json.dumps(self._config()))
-        self._run("--config", str(config), "--output-dir", str(self.batch_dir.root), "--execute")
+        self._run("--config", str(config), "--output-dir", str(self.batch_dir.root), "--execute", *self.options)
 
     def resume(self) -> None:
         """`--resume --execute`."""
@@ -175,6 +178,7 @@ class LiveBatch:
             "host": dict(self.host),
             "evaluator": {"name": "ezdxf", "version": "1.0.0", "gold_cache": str(REPOSITORY / "configs" / "gold")},
             "rollouts": rollouts,
+            **self.config,
         }
 
     def _run(self, *arguments: str) -> None:
