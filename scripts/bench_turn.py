@@ -1,10 +1,12 @@
 """What the harness itself costs: per turn, at a pilot's start, and in memory. Each number stands beside its target.
 
     .venv/bin/python scripts/bench_turn.py [--turns 10 200 1000] [--starts 5] [--shared 50] [--check]
+    .venv/bin/python scripts/bench_turn.py --wire [--starts 5] [--check]
 
 Turns are played by the oracle against the paper driver's broker, whose frames weigh what LibreCAD's do. CPU is that of
 the pilot alone: the broker is another process. Bytes are those that the pilot passes to write(2), from the kernel's
 account of the process; syncs are counted. `--check` ends with 1 when a target is missed.
+`--wire` measures what a model API adds instead: see `bench_wire`.
 """
 
 from __future__ import annotations
@@ -30,6 +32,18 @@ from typing import Any
 
 import anyio
 import orjson
+from benching import (
+    FAKE_TOKEN,
+    PYTHON,
+    Row,
+    cpu_clock_s,
+    cpu_of,
+    fake_hosts,
+    memory_mb,
+    peak_rss_mb,
+    run_child,
+    written_bytes,
+)
 from pydantic import SecretStr
 
 from contract.bridge import ThreadBridge
@@ -50,10 +64,7 @@ from pilot.models.scripted import Oracle
 from pilot.ports import ModelReply, Observation
 from pilot.rollout import run_rollout
 
-ROOT = Path(__file__).resolve().parents[1]
 TOKEN = "bench-token"
-FAKE_TOKEN = "canary-broker-token-5b1f"  # tests.fakes.TOKEN
-PYTHON = [sys.executable, "-I"]
 # A turn as models play them: look for the command line, type a command, pick a point.
 TURN = [
     {"type": "click", "x": 700, "y": 500, "button": "left", "clicks": 1, "modifiers": []},
@@ -62,32 +73,13 @@ TURN = [
 ]
 
 
-@dataclass(frozen=True)
-class Row:
-    """One measured number and what it may be at most."""
-
-    what: str
-    measured: float
-    target: float | None
-    unit: str
-
-    def __str__(self) -> str:
-        if self.target is None:
-            return f"  {self.what:<58} {self.measured:>9.3f} {self.unit}"
-        verdict = "ok" if self.is_met else "OVER"
-        return f"  {self.what:<58} {self.measured:>9.3f} {self.unit:<6} target {self.target:<6g} {verdict}"
-
-    @property
-    def is_met(self) -> bool:
-        return self.target is None or self.measured <= self.target
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--turns", type=int, nargs="+", default=[10, 200, 1000])
     parser.add_argument("--starts", type=int, default=5)
     parser.add_argument("--shared", type=int, default=50, help="rollouts in one process, for the memory of each")
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--wire", action="store_true", help="what requests to a model API cost")
     parser.add_argument("--child", choices=["turns", "shared"], help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child == "turns":
@@ -95,7 +87,12 @@ def main() -> int:
     if options.child == "shared":
         return play_shared(json.loads(sys.stdin.readline()))
     rows: list[Row] = []
-    for section in (turns_section(options.turns), start_section(options.starts), shared_section(options.shared)):
+    sections = [turns_section(options.turns), start_section(options.starts), shared_section(options.shared)]
+    if options.wire:
+        from bench_wire import wire_sections
+
+        sections = wire_sections(options.starts)
+    for section in sections:
         for item in section:
             print(item, flush=True)
             if isinstance(item, Row):
@@ -112,7 +109,7 @@ def turns_section(turns: list[int]) -> Iterator[Row | str]:
     for count in turns:
         with tempfile.TemporaryDirectory() as folder, paper_host(Path(folder)) as address:
             spec = make_spec(Path(folder), address, turns=count)
-            costs = json.loads(run_child("turns", {"spec": spec.model_dump(mode="json")}))
+            costs = json.loads(run_child(__file__, "turns", {"spec": spec.model_dump(mode="json")}))
         last.append(costs)
         yield f"{count} turns, {costs['frame_bytes']:,.0f} bytes a frame"
         yield Row("CPU per turn", costs["cpu_ms"], 8, "ms")
@@ -142,7 +139,7 @@ def play_turns(order: dict[str, Any]) -> int:
 
     def mark(state: RunState) -> None:
         if state.ended_by is None:
-            marks.append((state.turn, time.process_time(), _written_bytes(), syncs))
+            marks.append((state.turn, time.process_time(), written_bytes(), syncs))
 
     async def play() -> None:
         world = build_world(spec, broker_token=SecretStr(TOKEN), provider_key=None, on_progress=mark)
@@ -169,19 +166,12 @@ def play_turns(order: dict[str, Any]) -> int:
     return 0
 
 
-def _written_bytes() -> int:
-    for line in Path("/proc/self/io").read_text().splitlines():
-        if line.startswith("wchar:"):
-            return int(line.split()[1])
-    raise AssertionError("the kernel keeps no account of this process")
-
-
 # -- start ------------------------------------------------------------------------------------------------------------
 
 
 def start_section(starts: int) -> Iterator[Row | str]:
     """CPU from exec to the first model request, and the memory of a pilot process."""
-    bare = [_cpu_of([*PYTHON, "-c", "import pydantic, orjson, requests"]) for _ in range(starts)]
+    bare = [cpu_of([*PYTHON, "-c", "import pydantic, orjson, requests"]) for _ in range(starts)]
     measured = [measure_start() for _ in range(starts)]
     yield f"pilot process, {starts} starts"
     yield Row("CPU of a bare interpreter with pydantic, orjson, requests", min(bare), None, "s")
@@ -230,43 +220,16 @@ def measure_start() -> Start:
         time_s = time.monotonic() - began
         # Opening the pipe returns when the pilot has opened its end, which is the first thing that its model does.
         with script.open("wb") as pipe:
-            cpu_s = _cpu_clock_s(pilot.pid)
-            start_rss = _memory_mb(pilot.pid, "Rss")
+            cpu_s = cpu_clock_s(pilot.pid)
+            start_rss = memory_mb(pilot.pid, "Rss")
             pipe.write(content)
         for _ in range(49):
             pilot.stdout.readline()
-        peak, anonymous = _peak_rss_mb(pilot.pid), _memory_mb(pilot.pid, "Anonymous")
+        peak, anonymous = peak_rss_mb(pilot.pid), memory_mb(pilot.pid, "Anonymous")
         pilot.stdout.read()
         pilot.stdin.close()
         assert pilot.wait() == 0
     return Start(cpu_s, time_s, start_rss, peak, anonymous)
-
-
-def _cpu_clock_s(pid: int) -> float:
-    # The CPU-time clock of another process, as clock_getcpuclockid(3) makes its id.
-    return time.clock_gettime((~pid << 3) | 2)
-
-
-def _cpu_of(command: list[str]) -> float:
-    child = subprocess.Popen(command)
-    _, status, usage = os.wait4(child.pid, 0)
-    child.returncode = os.waitstatus_to_exitcode(status)
-    assert child.returncode == 0, command
-    return usage.ru_utime + usage.ru_stime
-
-
-def _memory_mb(pid: int | str, field: str) -> float:
-    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-        if line.startswith(f"{field}:"):
-            return int(line.split()[1]) / 1024
-    raise AssertionError(field)
-
-
-def _peak_rss_mb(pid: int) -> float:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) / 1024
-    raise AssertionError("VmHWM")
 
 
 # -- shared mode ------------------------------------------------------------------------------------------------------
@@ -280,7 +243,7 @@ def shared_section(rollouts: int) -> Iterator[Row | str]:
             for number, address in enumerate(addresses)
         ]
         order = {"specs": [spec.model_dump(mode="json") for spec in specs]}
-        costs = json.loads(run_child("shared", order))
+        costs = json.loads(run_child(__file__, "shared", order))
     yield f"shared mode, {rollouts} rollouts at their 20th turn in one process"
     yield Row("anonymous memory per rollout", costs["anonymous_mb"], 1, "MB")
     yield Row("resident memory of the process", costs["rss_mb"], None, "MB")
@@ -322,15 +285,15 @@ async def _play_shared(warm: RolloutSpec, specs: list[RolloutSpec]) -> None:
 
     await play(warm, is_waiting=False)
     gc.collect()
-    before = _memory_mb("self", "Anonymous")
+    before = memory_mb("self", "Anonymous")
     async with anyio.create_task_group() as tasks:
         for spec in specs:
             tasks.start_soon(partial(play, spec, is_waiting=True))
         for _ in specs:
             await arrived.acquire()
         gc.collect()
-        after = _memory_mb("self", "Anonymous")
-        rss = _memory_mb("self", "Rss")
+        after = memory_mb("self", "Anonymous")
+        rss = memory_mb("self", "Rss")
         go.set()
     print(json.dumps({"anonymous_mb": (after - before) / len(specs), "rss_mb": rss}))
 
@@ -392,21 +355,6 @@ def paper_host(folder: Path) -> Iterator[HostAddress]:
         broker.wait(10)
 
 
-@contextmanager
-def fake_hosts(count: int) -> Iterator[list[HostAddress]]:
-    """Many light hosts in one process, because many paper brokers would not leave the machine to the pilots."""
-    hosts = subprocess.Popen(
-        [sys.executable, "-m", "tests.fakes", str(count)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
-    )
-    assert hosts.stdin is not None
-    assert hosts.stdout is not None
-    try:
-        yield [HostAddress.model_validate_json(hosts.stdout.readline()) for _ in range(count)]
-    finally:
-        hosts.stdin.close()
-        hosts.wait(10)
-
-
 def make_spec(folder: Path, address: HostAddress, *, turns: int, rollout_id: str = "bench") -> RolloutSpec:
     """An oracle rollout of that many turns and a finish."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -429,12 +377,6 @@ def make_spec(folder: Path, address: HostAddress, *, turns: int, rollout_id: str
         limits=Limits(),
         price=None,
     )
-
-
-def run_child(kind: str, order: dict[str, Any]) -> bytes:
-    """This script again, in a process of its own, so that nothing but the pilot is measured."""
-    command = [sys.executable, str(Path(__file__).resolve()), "--child", kind]
-    return subprocess.run(command, input=orjson.dumps(order) + b"\n", stdout=subprocess.PIPE, check=True).stdout
 
 
 if __name__ == "__main__":
