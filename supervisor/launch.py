@@ -184,6 +184,7 @@ class SharedPilot:
                 provider_key=secrets.provider_key,
                 on_progress=forward,
                 threads=self._shared_threads(),
+                clients=self._shared_clients(),
                 stop=stop,
             )
             await run_rollout(spec, world)
