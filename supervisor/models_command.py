@@ -225,7 +225,7 @@ def _default_facts(provider: str, listed: ListedModel) -> Profile:
 
 
 def _print(document: Mapping[str, Any], stream: IO[str], keys: Mapping[str, SecretStr]) -> None:
-    console = Console(file=stream)
+    console = Console(file=stream, highlight=False)
     table = Table("provider", "model", "images", "notes", "rollouts")
     for provider in document["providers"]:
         for model in provider["models"]:

@@ -53,10 +53,16 @@ class ListServer:
     """What it answers. `bodies` and `faults` are by path; a fault comes first."""
 
     port: int
-    bodies: dict[str, Any]
+    bodies: dict[str, Any] = field(default_factory=dict)
     faults: dict[str, Fault] = field(default_factory=dict)
     seen: list[Seen] = field(default_factory=list)
     closing: threading.Event = field(default_factory=threading.Event)
+
+    def reset(self) -> None:
+        """Every list as recorded, no fault, nothing seen."""
+        self.bodies = {path: recorded(case) for path, case in PATHS.items()}
+        self.faults = {}
+        self.seen = []
 
     @property
     def root(self) -> str:
@@ -132,7 +138,8 @@ def list_server() -> Iterator[ListServer]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True
-        world = ListServer(server.server_port, {path: recorded(case) for path, case in PATHS.items()})
+        world = ListServer(server.server_port)
+        world.reset()
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()
         try:

@@ -98,9 +98,9 @@ def test_every_module_is_imported_or_run() -> None:
         text = path.read_text()
         words.update(re.findall(r"[a-z_]+(?:\.[a-z_0-9]+)+", text))
         for package, names in re.findall(
-            r"^\s*from ([a-z_.0-9]+) import \(?([^)#]*?)(?:\)|$)", text, flags=re.MULTILINE
+            r"^\s*from ([a-z_.0-9]+) import ([^(#\n]+|\([^)]*\))", text, flags=re.MULTILINE
         ):
-            words.update(f"{package}.{name.split(' as ')[0].strip()}" for name in names.split(","))
+            words.update(f"{package}.{name.split(' as ')[0].strip()}" for name in names.strip("()").split(","))
     modules = [
         ".".join(path.relative_to(ROOT).with_suffix("").parts)
         for path in tracked("*.py")

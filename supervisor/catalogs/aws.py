@@ -34,7 +34,7 @@ def mantle_catalog(ask: Ask, deadline: float) -> Catalog:
 
     assert ask.url is not None, "Mantle has an address"
     region = ask.region
-    credentials = _credentials(ask)
+    credentials = _session(ask).get_credentials().get_frozen_credentials()
 
     def sign(url: str) -> Mapping[str, str]:
         request = AWSRequest(method="GET", url=url, headers=_SIGNED_HEADERS)
@@ -53,11 +53,11 @@ def bedrock_catalog(ask: Ask, deadline: float) -> Catalog:
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError, ClientError
 
+    session = _session(ask)
     left_s = max(0.1, deadline - time.monotonic())
-    _credentials(ask)
     host = urlsplit(ask.url or "").hostname or f"bedrock.{ask.region}.amazonaws.com"
     try:
-        client = boto3.Session(botocore_session=session_for(ask.aws_profile), region_name=ask.region).client(
+        client = boto3.Session(botocore_session=session, region_name=ask.region).client(
             "bedrock",
             endpoint_url=ask.url,
             config=Config(
@@ -86,12 +86,10 @@ def bedrock_catalog(ask: Ask, deadline: float) -> Catalog:
     return catalog_of("bedrock", models + [_profile_model(item, by_id) for item in profiles], aliases)
 
 
-def _credentials(ask: Ask) -> Any:
-    """Frozen credentials. Their absence has an issue of its own; here it is a list that cannot be had."""
+def _session(ask: Ask) -> Any:
+    """A session with credentials. Their absence has an issue of its own; here it is a list that is refused."""
     try:
-        credentials = session_for(ask.aws_profile).get_credentials()
-        assert credentials is not None, "preflight has looked"
-        return credentials.get_frozen_credentials()
+        return session_for(ask.aws_profile)
     except AwsCredentialsMissing as error:
         raise CatalogError("catalog_refused", error.message, error.hint) from None
 

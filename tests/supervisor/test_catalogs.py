@@ -38,11 +38,18 @@ from tests.list_server import (
 KEY = SecretStr(KEYS["OPENAI_API_KEY"])
 
 
+@pytest.fixture(scope="module")
+def running() -> Iterator[ListServer]:
+    """One server for all tests."""
+    with list_server() as server:
+        yield server
+
+
 @pytest.fixture
-def server() -> Iterator[ListServer]:
+def server(running: ListServer) -> ListServer:
     """All lists as recorded."""
-    with list_server() as running:
-        yield running
+    running.reset()
+    return running
 
 
 @pytest.fixture(autouse=True)
@@ -69,6 +76,12 @@ def world(plan_world: Any, server: ListServer) -> Any:
 def _entry(world: Any, provider: str) -> dict[str, Any]:
     found: dict[str, Any] = next(entry for entry in world.config["rollouts"] if entry["provider"] == provider)
     return found
+
+
+def _only(world: Any, provider: str, **fields: Any) -> None:
+    """Play this provider's entry alone, changed by `fields`: the AWS lists cost a quarter of a second each time."""
+    world.config["rollouts"] = [{**_entry(world, provider), **fields}]
+    world.config["expected_rollouts"] = 1
 
 
 def test_a_config_with_all_six_providers_is_planned_without_an_issue(world: Any, server: ListServer) -> None:
@@ -115,7 +128,7 @@ def test_every_page_of_openrouter_is_read(world: Any, server: ListServer) -> Non
     second = {**page, "data": [{**page["data"][0], "id": "a/second"}], "links": {"next": None}}
     server.bodies["/openrouter/api/v1/models"] = {**page, "links": {"next": "/openrouter/api/v1/models2?offset=3"}}
     server.bodies["/openrouter/api/v1/models2"] = second
-    _entry(world, "openrouter")["model"] = "a/second"
+    _only(world, "openrouter", model="a/second")
 
     assert [] == world.plan().codes
 
@@ -142,7 +155,7 @@ def test_a_model_that_cannot_play_is_one_issue_with_its_remedy(
     world: Any, provider: str, model: str, code: str, near: str
 ) -> None:
     """A benchmark that finds this out at its first request has paid for a host already."""
-    _entry(world, provider)["model"] = model
+    _only(world, provider, model=model)
 
     ran = world.plan()
 
@@ -167,8 +180,7 @@ def test_a_models_list_that_cannot_say_is_helped_by_the_profile(world: Any) -> N
 
 def test_a_list_that_denies_images_is_not_outvoted_by_a_profile(world: Any) -> None:
     """A fact that is pinned here may be old; the vendor's live word is not."""
-    entry = _entry(world, "anthropic")
-    entry.update(model="claude-text-example", profile="mine")
+    _only(world, "anthropic", model="claude-text-example", profile="mine")
     world.config["profiles"] = {"mine": {"extends": "anthropic-messages", "reads_images": True}}
 
     assert ["model_no_image_input"] == world.plan().codes
@@ -181,9 +193,9 @@ def test_older_lists_without_capabilities_leave_it_to_the_table(world: Any, serv
         "data": [{"id": item["id"]} for item in page["data"]],
         "has_more": False,
     }
-    _entry(world, "anthropic")["model"] = "claude-opus-5"
+    _only(world, "anthropic", model="claude-opus-5")
     known = world.plan().codes
-    _entry(world, "anthropic")["model"] = "claude-text-example"
+    _only(world, "anthropic", model="claude-text-example")
     unknown = world.plan().codes
 
     assert [] == known
@@ -192,6 +204,7 @@ def test_older_lists_without_capabilities_leave_it_to_the_table(world: Any, serv
 
 def test_a_router_counts_where_it_is_listed_and_by_its_model_where_it_is_not(world: Any, server: ListServer) -> None:
     """Fireworks lists its routers for some accounts only; the control plane knows the model behind one."""
+    _only(world, "fireworks")
     server.bodies["/fireworks/inference/v1/models"] = recorded("fireworks/list_models_with_router")
     listed = world.plan().codes
     asked = [seen.path for seen in server.seen if "/accounts/" in seen.path]
@@ -206,6 +219,7 @@ def test_a_router_counts_where_it_is_listed_and_by_its_model_where_it_is_not(wor
 
 def test_bedrock_profiles_that_may_not_be_listed_are_resolved_by_their_name(world: Any, server: ListServer) -> None:
     """A role may list models and not profiles; the id says which model is behind it."""
+    _only(world, "bedrock")
     server.faults["/bedrock/inference-profiles"] = status(403, b'{"message": "no"}')
 
     assert [] == world.plan().codes
@@ -231,26 +245,47 @@ LISTS = [(path.split("/")[1], path) for path in PATHS if "accounts" not in path 
     ],
     ids=["401", "403", "429", "500", "301", "html", "cut", "cut-json", "null", "list"],
 )
-def test_a_list_that_cannot_be_had_is_one_issue_of_that_provider_alone(
-    world: Any, server: ListServer, provider: str, path: str, fault: Fault, code: str
+def test_a_list_that_cannot_be_had_says_why_and_shows_no_key(
+    server: ListServer, provider: str, path: str, fault: Fault, code: str
 ) -> None:
-    """The other five are checked all the same, and no key stands in any message."""
+    """A proxy's page, a cut answer or a refused key all end as one line with what to check."""
     server.faults[path] = fault
+    keys = {"openai": KEY, "openrouter": KEY, "anthropic": KEY, "fireworks": KEY}
+    account = AwsAccount("us-east-1", None)
+    asks = asks_for({provider: []}, facts={}, endpoints=server.endpoints, keys=keys, account=account)
+
+    answer = read_catalogs([ask for ask in asks if ask.provider == provider], deadline_s=60)[provider]
+
+    assert isinstance(answer, CatalogError)
+    assert code == answer.code
+    assert provider in answer.message
+    assert len(answer.hint) > 20
+    assert not [key for key in (*KEYS.values(), SECRET_KEY) if key in answer.message + answer.hint]
+
+
+@pytest.mark.parametrize("provider", ["anthropic", "mantle", "bedrock"])
+def test_a_list_that_cannot_be_had_is_one_issue_of_that_provider_alone(
+    world: Any, server: ListServer, provider: str
+) -> None:
+    """The other five are checked all the same, however many models of this one are configured."""
+    for path in PATHS:
+        if path.startswith(f"/{provider}/"):
+            server.faults[path] = status(500)
+    again = {**_entry(world, provider), "rollout_id": "again", "task": "line"}
+    world.config["rollouts"] += [again]
+    world.config["expected_rollouts"] += 1
 
     ran = world.plan()
 
-    assert [code] == ran.codes
-    issue = ran.issue(code)
-    assert f"endpoints.{provider}" == issue["field"]
-    assert provider in issue["message"]
-    assert len(issue["hint"]) > 20
-    assert not [key for key in [*KEYS.values(), SECRET_KEY] if key in ran.stdout + ran.stderr]
+    assert ["catalog_unreachable"] == ran.codes
+    assert f"endpoints.{provider}" == ran.issue("catalog_unreachable")["field"]
     assert "Traceback" not in ran.stderr
 
 
 def test_a_vendor_that_quotes_the_key_is_not_quoted_by_us(world: Any, server: ListServer) -> None:
     """OpenAI's 401 shows a part of the key; only its code is repeated."""
     key = KEYS["OPENAI_API_KEY"]
+    _only(world, "openai")
     body = json.dumps({"error": {"code": "invalid_api_key", "message": f"Incorrect API key provided: {key}"}})
     server.faults["/openai/v1/models"] = status(401, body.encode())
 
@@ -264,6 +299,7 @@ def test_a_vendor_that_quotes_the_key_is_not_quoted_by_us(world: Any, server: Li
 @pytest.mark.parametrize("key", ["sk-canary-with\nnewline-0123", "sk-canary-\u00e9-\u4e2d-0123456789"])
 def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(world: Any, key: str) -> None:
     """HTTP libraries quote such a value in their error."""
+    _only(world, "openai")
     world.environment["OPENAI_API_KEY"] = key
 
     ran = world.plan()
@@ -339,18 +375,18 @@ def test_skipping_the_direct_check_leaves_the_aws_check(world: Any, server: List
 
 def test_a_provider_without_a_key_is_not_asked(world: Any, server: ListServer) -> None:
     """The missing key is the issue; a second one about its list would say nothing new."""
+    _only(world, "openai")
     del world.environment["OPENAI_API_KEY"]
 
     ran = world.plan()
 
     assert ["credential_missing"] == ran.codes
-    assert "openai" not in {seen.path.split("/")[1] for seen in server.seen}
+    assert [] == server.seen
 
 
 def test_bedrocks_list_is_asked_for_mantles_models_too(world: Any, server: ListServer) -> None:
     """Mantle's list does not say what reads images; Bedrock's does."""
-    world.config["rollouts"] = [_entry(world, "mantle")]
-    world.config["expected_rollouts"] = 1
+    _only(world, "mantle")
     whole = world.plan().codes
     server.faults["/bedrock/foundation-models"] = status(500)
     broken = world.plan()
@@ -362,6 +398,29 @@ def test_bedrocks_list_is_asked_for_mantles_models_too(world: Any, server: ListS
     assert "endpoints.bedrock" == broken.issue("catalog_unreachable")["field"]
     # A stand-in for Mantle need not have Bedrock's lists; what is pinned here decides then.
     assert [] == guessed
+
+
+def test_the_example_config_plans_with_all_its_models_enabled(
+    plan_world: Any, server: ListServer, tmp_path: Path
+) -> None:
+    """What the example shows must work: ids, profiles and prices of all six vendors, and a sum for them."""
+    repository = Path(__file__).parents[2]
+    config = json.loads((repository / "configs" / "benchmark.example.json").read_text())
+    for entry in config["rollouts"]:
+        entry["enabled"] = True
+    config["expected_rollouts"] = len(config["rollouts"])
+    config["endpoints"] = server.endpoints
+    config["pricing"] = str(repository / "configs" / "prices.json")
+    config["task_suites_dir"] = str(repository / "configs" / "suites")
+    config["evaluator"]["gold_cache"] = str(repository / "configs" / "gold")
+    plan_world.config = config
+    plan_world.environment.update(KEYS)
+
+    plan = plan_world.plan().plan
+
+    assert [] == plan["issues"]
+    assert 0 == plan["cost"]["rollouts_not_estimated"]
+    assert float(plan["cost"]["expected"]) > 1
 
 
 # --- the AWS account -----------------------------------------------------------------------------------------------
