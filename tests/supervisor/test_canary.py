@@ -74,8 +74,8 @@ class Watch:
             content = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
         except OSError:
             return
-        # Between fork and exec a child still is a copy of its parent.
-        if "supervisor.cli" in command or not command:
+        # Between fork and exec a child still is a copy of its parent; one that has just ended shows nothing any more.
+        if "supervisor.cli" in command or not command or not content:
             return
         self.commands[pid] = command
         self.environments[pid] = dict(item.split("=", 1) for item in content.split("\0") if "=" in item)
