@@ -77,11 +77,14 @@ class Answering:
         if self.failed_compactions:
             self.failed_compactions -= 1
             failed = {"type": "compaction", "content": None, "encrypted_content": None}
-            return [replace(first, output=10), self.cache.marked(asked.prompt, scope, sold)], failed
+            return [replace(first, output=10, reasoning=0), self.cache.marked(asked.prompt, scope, sold)], failed
         block = {"type": "compaction", "content": f"Summary {name}.", "encrypted_content": f"Ec{name}"}
         prompt = asked.prompt.cut_to(asked.facts["head_units"], [messages.summary_unit(block)])
         prompt.mark("5m")
-        return [replace(first, output=messages.SUMMARY_TOKENS), self.cache.marked(prompt, scope, sold)], block
+        return [
+            replace(first, output=messages.SUMMARY_TOKENS, reasoning=0),
+            self.cache.marked(prompt, scope, sold),
+        ], block
 
 
 def _scope(asked: Asked) -> Scope:

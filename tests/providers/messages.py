@@ -207,7 +207,8 @@ class _Reading:
         if any(block.get("type") != "tool_result" for block in blocks[: len(results)]):
             raise invalid(f"{where}: tool_result blocks have to come first")
         self._open = [block["id"] for block in blocks if block.get("type") == "tool_use"]
-        before = self._conversation
+        # What a compaction has replaced is no part of the conversation that the rest of its message continues.
+        before = "" if _is_cut(blocks) else self._conversation
         self.prompt.add(("role", role), 4)
         for place, block in enumerate(blocks):
             self._block(f"{where}.content.{place}", role, block, place, before, can_compact=can_compact)
@@ -270,13 +271,18 @@ class _Reading:
 
 def _chained(before: str, role: str, blocks: Sequence[dict[str, Any]]) -> str:
     """Identifies a conversation up to here; cache marks are no part of it."""
-    if role == "assistant" and blocks[0].get("type") == "compaction" and blocks[0]["content"] is not None:
+    if role == "assistant" and _is_cut(blocks):
         before = ""
     digest = hashlib.sha256(before.encode() + role.encode())
     for block in blocks:
         bare = {key: value for key, value in block.items() if key != "cache_control"}
         digest.update(orjson.dumps(bare, option=orjson.OPT_SORT_KEYS))
     return digest.hexdigest()
+
+
+def _is_cut(blocks: Sequence[dict[str, Any]]) -> bool:
+    first = blocks[0]
+    return first.get("type") == "compaction" and first.get("content") is not None
 
 
 def conversation_of(body: dict[str, Any]) -> str:

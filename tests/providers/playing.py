@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import struct
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,8 +22,9 @@ from contract.rollout_records import Limits, ModelChoice, RolloutSpec, RunState,
 from contract.run_dir import RunDir
 from pilot.models.registry import build_model
 from pilot.rollout import run_rollout
-from tests.fakes import CountingDisk, FakeDesktop, FakeHost, Killed, make_world, screen_png
+from tests.fakes import CountingDisk, FakeDesktop, FakeHost, Killed, make_world
 from tests.providers.accounts import PRICES, Used
+from tests.providers.images import PNG
 from tests.providers.simulator import Simulator
 
 REGION: Final = "us-east-1"
@@ -43,7 +46,19 @@ PROVIDER_MODELS: Final = ("openai", "openrouter-claude", "anthropic", "fireworks
 
 def frame_of(label: str) -> bytes:
     """A whole desktop that is small as a file: the number of frames matters to these tests, not their weight."""
-    return screen_png(label, size_bytes=2_000)
+    return _HEAD + _chunk(b"tEXt", b"label\0" + label.encode()) + _chunk(b"IEND", b"")
+
+
+def _chunk(kind: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+
+# One bit for each pixel, all black.
+_HEAD: Final = (
+    PNG
+    + _chunk(b"IHDR", struct.pack(">IIBBBBB", 1920, 1080, 1, 0, 0, 0, 0))
+    + _chunk(b"IDAT", zlib.compress(bytes(1080 * (1 + 1920 // 8)), 9))
+)
 
 
 def host_for_tests() -> FakeHost:
@@ -138,12 +153,13 @@ class Rollout:
     async def playing(self, *, is_resume: bool = False) -> RunState:
         """To the end, in a loop that is already there."""
         spec = self.spec(is_resume=is_resume)
+        ambient = Ambient(sleep=self._sleep)
         world = make_world(
-            build_model(spec, self.key),
+            build_model(spec, self.key, ambient=ambient),
             self.host,
             disk=CountingDisk(probe=self.probe),
             desktop=FakeDesktop(self.host, probe=self.probe),
-            ambient=Ambient(sleep=self._sleep),
+            ambient=ambient,
         )
         return await run_rollout(spec, world)
 
