@@ -46,8 +46,3 @@ def session_for(profile: str | None) -> Any:
         hint = f"Log in again (`{command}` for SSO), or correct the profile, then plan again."
         raise AwsCredentialsMissing(f"{named} gives no credentials ({kind})", hint) from None
     return session
-
-
-def credentials_kind(profile: str | None) -> str:
-    """Where the credentials come from, in one word of botocore's. Raises `AwsCredentialsMissing`."""
-    return str(session_for(profile).get_credentials().method)

@@ -17,7 +17,10 @@ from supervisor.catalogs.asking import asks_for, control_plane_of
 from supervisor.catalogs.entries import Ask, Catalog, CatalogError, ListedModel, bare_model
 from supervisor.catalogs.reading import read_catalogs
 from supervisor.catalogs.verdicts import find
+from supervisor.checks.subject import Options
 from supervisor.choices import AwsAccount
+from supervisor.config_reading import read_config
+from supervisor.preflight import Overrides, run_preflight
 from tests.list_server import (
     ACCESS_KEY,
     KEYS,
@@ -101,6 +104,28 @@ def test_a_config_with_all_six_providers_is_planned_without_an_issue(world: Any,
 
 
 PATHS_OF = {path: path.split("/")[1] for path in PATHS}
+
+
+def test_a_prepared_rollout_carries_its_profile_address_and_region(world: Any, server: ListServer) -> None:
+    """What was checked is what is played: nothing is resolved a second time."""
+    world.config["profiles"] = {"mine": {"extends": "mantle-kimi-k2.5-chat", "max_output_tokens": 1024}}
+    _entry(world, "mantle")["profile"] = "mine"
+    keys = {"openai": KEY, "openrouter": KEY, "anthropic": KEY, "fireworks": KEY}
+
+    preflight = run_preflight(
+        read_config(world.write_config()), options=Options(), overrides=Overrides(), keys=keys, machine=world.machine
+    )
+
+    assert () == preflight.issues
+    assert preflight.prepared is not None
+    rollouts = {rollout.assignment.provider: rollout for rollout in preflight.prepared.rollouts}
+    mantle, openai = rollouts["mantle"], rollouts["openai"]
+    assert mantle.facts is not None
+    assert ("mine", 1024) == (mantle.profile_name, mantle.facts.max_output_tokens)
+    assert (f"{server.root}/mantle/v1", "us-east-1") == (mantle.endpoint, mantle.region)
+    assert ("openai-responses", f"{server.root}/openai/v1") == (openai.profile_name, openai.endpoint)
+    assert PROFILES["openai-responses"] == openai.facts
+    assert openai.region is None
 
 
 def test_each_list_is_asked_as_its_vendor_wants_it(world: Any, server: ListServer) -> None:
