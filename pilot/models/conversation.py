@@ -204,8 +204,8 @@ class Conversation:
         history = self._made(base)
         for turn in read_turns(self._run_dir.model_turns, first=base.first_turn, last=last_turn):
             seen = Seen.in_turn(turn, self._run_dir.root)
-            if not history.accepts(seen):
-                raise StateError(f"turn {turn.turn} of the trace follows no usable answer")
+            if not history.follows(seen):
+                raise StateError(f"turn {turn.turn} of the trace does not agree with the answer before it")
             try:
                 history.see(seen)
                 history.answer(Reply(turn.turn, turn.arguments, turn.response))

@@ -131,20 +131,19 @@ class History:
         """What became of the newest turns."""
         return tuple(self._lines)[-count:] if count else ()
 
-    def accepts(self, seen: Seen) -> bool:
-        """Whether this observation can follow: one after a usable answer needs that answer."""
-        return self._open is None or seen.after == "malformed" or self._pending is not None
+    def follows(self, seen: Seen) -> bool:
+        """Whether this observation agrees with the answer before it: usable ones are acted on, others are not."""
+        return self._open is None or (seen.after == "malformed") == (self._pending is None)
 
     def see(self, seen: Seen) -> None:
         """Add an observation: to the open message after an answer without a usable call, else as a message."""
-        assert self.accepts(seen), f"turn {seen.turn} follows no usable answer"
         pending, self._pending = self._pending, None
         if self._open is None:
             self._show(_Open(seen))
         elif seen.after == "malformed":
             self._show(replace(self._open, notes=(*self._open.notes, seen.text)))
         else:
-            assert pending is not None
+            assert pending is not None, f"turn {seen.turn} follows no usable answer"
             self._go_on(pending, seen)
 
     def answer(self, reply: Reply) -> None:

@@ -162,11 +162,11 @@ def test_a_state_that_is_not_ours_is_refused(state: dict[str, Any]) -> None:
         Random(1).restore(state)
 
 
-async def test_a_provider_without_a_wire_ends_its_rollout_with_a_reason(tmp_path: Path) -> None:
+async def test_a_model_without_facts_ends_its_rollout_with_a_reason(tmp_path: Path) -> None:
     """The same record as any other end, not a pilot that died."""
     host = FakeHost()
     spec = make_spec(tmp_path, host, provider="openai")
-    with pytest.raises(PilotError, match="provider 'openai' cannot play in this version") as caught:
+    with pytest.raises(PilotError, match="the facts of openai/reference are missing") as caught:
         build_model(spec, None)
 
     state = await run_rollout(spec, make_world(AbsentModel(caught.value), host))
