@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, ValidationError
 
@@ -27,6 +27,9 @@ from pilot.models.wire import Request, WireFormat
 from pilot.ports import Observation, TooLarge
 
 log = logging.getLogger("pilot.models")
+
+# In the place of a checksum when nothing has been seen.
+NO_HISTORY: Final = "0" * 64
 
 
 class ConversationState(Record):
@@ -70,6 +73,7 @@ class Conversation:
         self._answered_turn = 0
         self._seen: Seen | None = None
         self._request: Request | None = None
+        self._state = self._state_now()
 
     @property
     def base(self) -> Base:
@@ -114,6 +118,7 @@ class Conversation:
         self._started.answer(reply)
         self._answered_turn = reply.turn
         self._context = _Context(context_tokens, is_context_full, self._context.cuts)
+        self._state = self._state_now()
 
     def shrink(self, why: str, *, is_context: bool = False) -> bool:
         """Make the request for the observed turn smaller, whatever its size. False when nothing more can be left out.
@@ -141,20 +146,8 @@ class Conversation:
         return is_smaller
 
     def state(self) -> dict[str, Any]:
-        """What `restore` needs beside the trace up to the last answer."""
-        base, context = self.base, self._context
-        state = ConversationState(
-            first_turn=base.first_turn,
-            last_turn=self._answered_turn,
-            lines=base.lines,
-            frames_left_out=base.frames_left_out,
-            thinking_left_out=base.thinking_left_out,
-            context_tokens=context.tokens,
-            is_context_full=context.is_full,
-            context_cuts=context.cuts,
-            sha256=self._history.sha256() if self._history else "0" * 64,
-        )
-        return state.model_dump(mode="json")
+        """What `restore` needs beside the trace up to the last answer: how things stood then."""
+        return self._state.model_dump(mode="json")
 
     def restore(self, state: dict[str, Any]) -> None:
         """Become the conversation that `state` describes, from the trace, with every shown image verified.
@@ -176,11 +169,26 @@ class Conversation:
         for image in history.shown_images():
             check_image(image)
         self._seen_turn = self._answered_turn = told.last_turn
+        self._state = told
 
     @property
     def _started(self) -> History:
         assert self._history is not None, "nothing was observed yet"
         return self._history
+
+    def _state_now(self) -> ConversationState:
+        base, context = self.base, self._context
+        return ConversationState(
+            first_turn=base.first_turn,
+            last_turn=self._answered_turn,
+            lines=base.lines,
+            frames_left_out=base.frames_left_out,
+            thinking_left_out=base.thinking_left_out,
+            context_tokens=context.tokens,
+            is_context_full=context.is_full,
+            context_cuts=context.cuts,
+            sha256=self._history.sha256() if self._history else NO_HISTORY,
+        )
 
     def _made(self, base: Base) -> History:
         reference = self._run_dir.reference

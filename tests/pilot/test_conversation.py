@@ -11,16 +11,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from contract.errors import StateError
-from contract.profiles import PROFILES, Profile
+from contract.profiles import PROFILES, HistoryKind, Profile
 from pilot.models.body import Image
 from pilot.models.conversation import Conversation
-from pilot.models.history import Base
+from pilot.models.history import Base, Reply
 from pilot.models.wire import Request
 from pilot.ports import TooLarge
 from tests.fakes import screen_png, small_png
 from tests.pilot.talks import Talk, bytes_of, without_end
 
 MIB: Final = 1024 * 1024
+START: Final = b"This is the desktop at the start."
 # Every wire and every kind of history, as they are, and so small that a few turns meet each limit.
 WHOLE: Final = (
     "openai-responses", "openrouter-claude-responses", "anthropic-messages", "anthropic-fable-messages",
@@ -105,14 +106,11 @@ def test_150_turns_extend_each_other_but_at_planned_cuts(tmp_path: Path, name: s
 
 
 def kept_of(body: bytes, name: str) -> bytes:
-    """The part of a body that the next one begins with: with a compact history, all before what is newest."""
-    if "openai" in name or "bedrock" in name:
-        return (
-            body[: body.rindex(b"The desktop now.")].rpartition(b'"')[0].rpartition(b"Actions left")[0]
-            if (b"The desktop now." in body)
-            else body[: body.index(b"This is the reference picture:")]
-        )
-    return without_end(body)
+    """The part of a body that the next one begins with: of a compact history, all that stands before the newest."""
+    if PROFILES[name].history is not HistoryKind.COMPACT:
+        return without_end(body)
+    end = body.find(b'"}', body.index(b"Your latest turns")) if b"Your latest turns" in body else body.index(START)
+    return body[:end]
 
 
 PLANNED: Final[dict[str, list[int]]] = {
@@ -284,7 +282,7 @@ def test_a_compaction_block_is_given_back_as_it_came(tmp_path: Path, content: st
     call = {"type": "tool_use", "id": "toolu_1", "name": "computer_action", "input": {"actions": []}}
     said = talk.said({"content": [block, call], "stop_reason": "tool_use", "usage": {}})
     assert said.arguments is not None
-    talk.conversation.answered(reply_of(talk, said.arguments, said.response), context_tokens=None)
+    talk.conversation.answered(Reply(talk.turn, said.arguments, said.response), context_tokens=None)
     talk.write("valid", said.arguments, said.response)
     resumed = talk.resumed()
     after = bytes_of(talk.ask())
@@ -293,12 +291,6 @@ def test_a_compaction_block_is_given_back_as_it_came(tmp_path: Path, content: st
     assert after.startswith(without_end(before))
     assert [block, call] == orjson.loads(after)["messages"][1]["content"]
     assert after == bytes_of(resumed.request())
-
-
-def reply_of(talk: Talk, arguments: Any, response: Any) -> Any:
-    from pilot.models.history import Reply
-
-    return Reply(talk.turn, arguments, response)
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -336,13 +328,29 @@ def test_a_state_has_a_bounded_size(tmp_path: Path) -> None:
     assert max(sizes) < 6000
 
 
+def test_a_state_says_how_things_stood_after_the_last_answer(tmp_path: Path) -> None:
+    """Also in the middle of a turn whose request was made smaller: what was not answered never was."""
+    talk = Talk(tmp_path, PROFILES["anthropic-messages"])
+    for _ in range(3):
+        talk.ask()
+        talk.hear("valid")
+    expected = talk.conversation.state()
+    first = talk.ask()
+    talk.conversation.shrink("for a test")
+    resumed = talk.resumed()
+    resumed.observe(talk.observation())
+
+    assert expected == talk.conversation.state()
+    assert first == resumed.request()
+
+
 @pytest.fixture
 def played(tmp_path: Path) -> Talk:
     """Six turns, one of them malformed."""
     talk = Talk(tmp_path, PROFILES["anthropic-messages"])
     for kind in ("valid", "valid", "malformed", "valid", "invalid", "valid"):
         talk.ask()
-        talk.hear(kind)  # type: ignore[arg-type]  # the tuple holds nothing else
+        talk.hear(kind)
     return talk
 
 
