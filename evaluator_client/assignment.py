@@ -59,13 +59,11 @@ def _best(g: Ints, c: Ints, worth: Array) -> Ints:
 
 
 def _greedy(g: Ints, c: Ints, worth: Array) -> Ints:
+    order = np.lexsort((c, g, -worth))
     taken: list[int] = []
-    used_gold: set[int] = set()
-    used_candidate: set[int] = set()
-    gold, candidate = g.tolist(), c.tolist()
-    for i in np.lexsort((c, g, -worth)).tolist():
-        if gold[i] not in used_gold and candidate[i] not in used_candidate:
-            used_gold.add(gold[i])
-            used_candidate.add(candidate[i])
+    is_used_gold, is_used_candidate = bytearray(int(g.max()) + 1), bytearray(int(c.max()) + 1)
+    for i, ours, theirs in zip(order.tolist(), g[order].tolist(), c[order].tolist(), strict=True):
+        if not is_used_gold[ours] and not is_used_candidate[theirs]:
+            is_used_gold[ours] = is_used_candidate[theirs] = 1
             taken.append(i)
     return np.array(taken, dtype=np.int64)

@@ -7,7 +7,7 @@ what is left is sorted by rounded coordinates. What disappears by overlapping is
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evaluator_client.strokes import TURN, Ints, Strokes, polyline_length
-from evaluator_client.tolerances import Array, Tolerances
+from evaluator_client.tolerances import Array, Tolerances, row_dots
 
 Sources = tuple[int, ...]
 
@@ -141,11 +141,7 @@ def _merge_segments(strokes: Strokes, groups: Ints, epsilon: float) -> tuple[Arr
     high_point = np.where((at_start <= at_end)[:, None], segments[:, 1], segments[:, 0])
     order = np.lexsort((high, low, label))
     first, last, sources, dup = _unions(
-        label[order].tolist(),
-        low[order].tolist(),
-        high[order].tolist(),
-        strokes.segment_entity[order].tolist(),
-        epsilon,
+        label[order], low[order], high[order], strokes.segment_entity[order].tolist(), epsilon
     )
     merged = np.stack([low_point[order[first]], high_point[order[last]]], axis=1)
     return merged, sources, group[order[first]], dup
@@ -160,32 +156,40 @@ def _sign(direction: Array) -> Array:
 
 
 def _unions(
-    labels: list[int], low: list[float], high: list[float], entities: list[int], epsilon: float
-) -> tuple[list[int], list[int], list[Sources], float]:
+    labels: Ints, low: Array, high: Array, entities: list[int], epsilon: float
+) -> tuple[Ints, Ints, list[Sources], float]:
     """Unions of sorted intervals: index of the first, of the one that ends last, all sources, overlapped length."""
-    first: list[int] = []
-    last: list[int] = []
-    sources: list[Sources] = []
-    total = dup = 0.0
-    members: list[int] = []
-    for i, label in enumerate(labels):
-        if first and label == labels[first[-1]] and low[i] <= high[last[-1]] + epsilon:
-            members.append(entities[i])
-            total += high[i] - low[i]
-            if high[i] > high[last[-1]]:
-                last[-1] = i
-            continue
-        if first:
-            sources.append(tuple(sorted(set(members))))
-            dup += max(0.0, total - (high[last[-1]] - low[first[-1]])) if len(members) > 1 else 0.0
-        first.append(i)
-        last.append(i)
-        members = [entities[i]]
-        total = high[i] - low[i]
-    if first:
-        sources.append(tuple(sorted(set(members))))
-        dup += max(0.0, total - (high[last[-1]] - low[first[-1]])) if len(members) > 1 else 0.0
-    return first, last, sources, dup
+    count = len(labels)
+    # Each interval is its own union, until one of the same label is found to go on from it.
+    last = np.arange(count)
+    sources: list[Sources] = [(entity,) for entity in entities]
+    is_first = np.ones(count, dtype=bool)
+    dup = 0.0
+    for begin, stop in _stretches(labels):
+        low_here, high_here = low[begin:stop].tolist(), high[begin:stop].tolist()
+        first = 0
+        while first < stop - begin:
+            farthest, following, total = first, first + 1, high_here[first] - low_here[first]
+            while following < stop - begin and low_here[following] <= high_here[farthest] + epsilon:
+                total += high_here[following] - low_here[following]
+                if high_here[following] > high_here[farthest]:
+                    farthest = following
+                following += 1
+            if following > first + 1:
+                is_first[begin + first + 1 : begin + following] = False
+                last[begin + first] = begin + farthest
+                sources[begin + first] = tuple(sorted(set(entities[begin + first : begin + following])))
+                dup += max(0.0, total - (high_here[farthest] - low_here[first]))
+            first = following
+    kept = np.flatnonzero(is_first)
+    return kept, last[kept], [sources[i] for i in kept.tolist()], dup
+
+
+def _stretches(labels: Ints) -> Iterator[tuple[int, int]]:
+    """Where sorted labels repeat: begin and end of each stretch of two or more."""
+    bounds = np.flatnonzero(np.concatenate([[True], np.diff(labels) != 0, [True]]))
+    is_many = np.diff(bounds) > 1
+    yield from zip(bounds[:-1][is_many].tolist(), bounds[1:][is_many].tolist(), strict=True)
 
 
 def _merge_arcs(strokes: Strokes, groups: Ints, epsilon: float) -> tuple[Array, list[Sources], Ints, float]:
@@ -292,21 +296,23 @@ def _links(segments: Array, group: Ints, tau0: float) -> dict[int, int]:
     outward = outward / np.linalg.norm(outward, axis=1)[:, None]
     outward = np.stack([-outward, outward], axis=1).reshape(-1, 3)
     tree = cKDTree(ends)
-    near = tree.query(ends, k=min(_JOINT_ENDS_MAX + 1, len(ends)), distance_upper_bound=tau0)[1]
     count = len(ends)
+    # Where nothing else comes near, nothing can go on.
+    this = np.flatnonzero(tree.query(ends, k=2, distance_upper_bound=tau0)[1][:, 1] < count)
+    near = tree.query(ends[this], k=min(_JOINT_ENDS_MAX + 1, count), distance_upper_bound=tau0)[1]
     is_there = near < count
-    this = np.arange(count)
     other = np.where(is_there, near, this[:, None])
     continues = (
         is_there
         & (other // 2 != this[:, None] // 2)
         & (group[other // 2] == group[this // 2][:, None])
-        & (np.einsum("ik,ijk->ij", outward, outward[other]) <= -_RUN_TURN_COS)
+        & (row_dots(outward[this][:, None], outward[other]) <= -_RUN_TURN_COS)
     )
     is_crowded = is_there.all(axis=1) & (near.shape[1] > _JOINT_ENDS_MAX)
     is_single = (continues.sum(axis=1) == 1) & ~is_crowded
-    partner = other[this, np.argmax(continues, axis=1)]
-    is_mutual = is_single & is_single[partner] & (partner[partner] == this)
+    partner = np.arange(count)
+    partner[this[is_single]] = other[is_single, np.argmax(continues[is_single], axis=1)]
+    is_mutual = (partner[partner] == np.arange(count)) & (partner != np.arange(count))
     return {int(i): int(partner[i]) for i in np.flatnonzero(is_mutual)}
 
 

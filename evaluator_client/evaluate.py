@@ -9,6 +9,7 @@ failure. Evaluation files hold no times, host names or paths, so the same drawin
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,9 +30,10 @@ from contract.errors import BenchError, BrokerError, EvaluationError
 from contract.evaluation_records import EvaluatorName, Failure, Stage
 from contract.metadata import Metadata
 from contract.phases import Cause
-from contract.records import parse_record, replace_file
+from contract.records import replace_file
 from contract.run_dir import EvaluationDir, RunDir
 from contract.score_records import Score
+from evaluator_client.collector import parse_metadata
 from evaluator_client.gold import GoldEntry, load_entry
 from evaluator_client.ports import EvaluationHost
 from evaluator_client.score import ScoredDrawing, missing_artifact_score, placement_offset, score_drawing
@@ -88,9 +90,11 @@ async def _evaluate(
     if drawing is None:
         return _finish_invalid(status, missing_artifact_score(gold), evaluation)
     await _fetch(host, status, "metadata", dest=evaluation.metadata, request=partial(_request_export, host))
-    metadata = _read_metadata(evaluation.metadata, evaluator)
+    metadata, digest = _read_metadata(evaluation.metadata, evaluator)
     # The scorer may find what the evaluator lets pass, such as nothing left to compare: no render is asked for then.
-    verdict = await host.score_bridge.call(lambda: score_drawing(candidate=metadata, render=None, gold=gold))
+    verdict = await host.score_bridge.call(
+        lambda: score_drawing(candidate=metadata, render=None, gold=gold, candidate_sha256=digest)
+    )
     if not verdict.score.valid:
         return _finish_invalid(status, verdict, evaluation)
     status.enter(Stage.EXPORTED)
@@ -103,7 +107,9 @@ async def _evaluate(
 
     status.enter(Stage.SCORING)
     scored = await host.score_bridge.call(
-        lambda: score_drawing(candidate=metadata, render=evaluation.render.read_bytes(), gold=gold)
+        lambda: score_drawing(
+            candidate=metadata, render=evaluation.render.read_bytes(), gold=gold, candidate_sha256=digest
+        )
     )
     if scored.diff_png is not None:
         replace_file(evaluation.diff, scored.diff_png)
@@ -173,9 +179,11 @@ def _request_render(
     return lambda: host.broker.render(request)
 
 
-def _read_metadata(path: Path, pinned: EvaluatorName) -> Metadata:
+def _read_metadata(path: Path, pinned: EvaluatorName) -> tuple[Metadata, str]:
+    """The facts and the digest of the file that they stand in."""
+    content = path.read_bytes()
     try:
-        metadata = parse_record(path.read_bytes(), Metadata, source=path.name)
+        metadata = parse_metadata(content, source=path.name)
     except BenchError as error:
         raise EvaluationError(error.message, code="metadata_schema", hint=error.hint) from error
     made_by = (metadata.evaluator.name, metadata.evaluator.version)
@@ -185,7 +193,7 @@ def _read_metadata(path: Path, pinned: EvaluatorName) -> Metadata:
             code="evaluator_version_mismatch",
             hint="Run a host with the pinned evaluator, or pin another gold cache.",
         )
-    return metadata
+    return metadata, hashlib.sha256(content).hexdigest()
 
 
 def _finish_invalid(status: StatusFile, scored: ScoredDrawing, folder: EvaluationDir) -> EvaluationResult:

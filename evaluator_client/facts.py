@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -56,21 +56,30 @@ class Facts:
 
 def facts_of(metadata: Metadata) -> Facts:
     """Sort the entities; hidden ones, paper space and pictures take no part."""
-    model = [entity for entity in metadata.entities if entity.space == "model"]
-    visible = [entity for entity in model if entity.is_visible]
     by_kind: dict[str, list[Any]] = {}
-    for entity in visible:
-        by_kind.setdefault(entity.kind, []).append(entity)
+    curves: list[CurveEntity] = []
+    hidden_count = raster_count = 0
+    for entity in metadata.entities:
+        if entity.space != "model":
+            continue
+        kind = entity.kind
+        raster_count += kind == "raster"
+        if not entity.is_visible:
+            hidden_count += kind != "raster"
+        elif kind in CURVE_KINDS:
+            curves.append(entity)  # type: ignore[arg-type]  # its kind says so
+        else:
+            by_kind.setdefault(kind, []).append(entity)
     return Facts(
-        curves=[e for e in visible if e.kind in CURVE_KINDS],  # type: ignore[misc]  # their kind says so
+        curves=curves,
         areas=by_kind.get("fill", []) + by_kind.get("hatch", []),
         points=by_kind.get("point", []),
         texts=by_kind.get("text", []),
         dimensions=by_kind.get("dimension", []),
         bodies=by_kind.get("mesh", []) + by_kind.get("solid", []),
-        hidden_count=sum(not e.is_visible and e.kind != "raster" for e in model),
+        hidden_count=hidden_count,
         other_count=len(by_kind.get("other", [])),
-        raster_count=sum(e.kind == "raster" for e in model),
+        raster_count=raster_count,
         xref_count=metadata.counts.xref,
         insunits=metadata.units.insunits,
     )
@@ -83,7 +92,7 @@ class Looks:
     """
 
     def __init__(self, *drawings: Facts) -> None:
-        spelled = {_spelling(entity) for facts in drawings for entity in _with_look(facts)}
+        spelled = {(entity.layer, entity.rgb, entity.linetype) for facts in drawings for entity in _with_look(facts)}
         # Names compare whatever their spelling.
         looks = {raw: (raw[0].casefold(), raw[1].lower(), raw[2].upper()) for raw in spelled}
         rows = sorted(set(looks.values()))
@@ -94,13 +103,10 @@ class Looks:
         # Row `code`: rank of its layer, its colour and its linetype.
         self.table = np.array(table, dtype=np.int64).reshape(-1, 3)
 
-    def code(self, entity: Entity) -> int:
-        """The entity's row in `table`."""
-        return self._codes[_spelling(entity)]
-
-
-def _spelling(entity: Entity) -> tuple[str, str, str]:
-    return entity.layer, entity.rgb, entity.linetype
+    def codes(self, entities: Iterable[Entity]) -> list[int]:
+        """Each entity's row in `table`."""
+        codes = self._codes
+        return [codes[entity.layer, entity.rgb, entity.linetype] for entity in entities]
 
 
 def _with_look(facts: Facts) -> Iterator[Entity]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from evaluator_client.canonical import Primitives
 from evaluator_client.samples import TANGENT_COS, Samples, sample
 from evaluator_client.strokes import Ints
-from evaluator_client.tolerances import Array, Tolerances
+from evaluator_client.tolerances import Array, Tolerances, row_dots, row_lengths
 
 _NEAREST: Final = 8
 # Of a sample's neighbours only so many are looked at: enough for a few copies, and bounded where very many crowd.
@@ -56,25 +56,35 @@ def compare_geometry(gold: Ink, candidate: Ink, offset: Array) -> Geometry:
 
 def _covered(samples: Samples, other: Ink) -> float:
     """Weight of the samples times the best credit that any of the nearest samples of `other` gives them."""
-    tolerances, total = other.tolerances, 0.0
-    count = len(other.samples.weight)
-    k = min(_NEAREST, count)
+    total, k = 0.0, min(_NEAREST, len(other.samples.weight))
     for begin in range(0, len(samples.weight), _CHUNK):
         part = slice(begin, begin + _CHUNK)
         position, tangent = samples.position[part], samples.tangent[part]
-        near = other.tree.query(position, k=k, distance_upper_bound=tolerances.tau1 + tolerances.h, workers=-1)[1]
-        near = near.reshape(len(position), k)
-        is_there = near < count
-        near = np.where(is_there, near, 0)
-        their_tangent = other.samples.tangent[near]
-        apart = position[:, None] - other.samples.position[near]
-        along = np.einsum("ijk,ijk->ij", apart, their_tangent)
-        aside = np.linalg.norm(apart - along[..., None] * their_tangent, axis=2)
-        distance = np.hypot(aside, np.maximum(0.0, np.abs(along) - 0.75 * tolerances.h))
-        is_parallel = np.abs(np.einsum("ik,ijk->ij", tangent, their_tangent)) >= TANGENT_COS
-        credit = np.where(is_there & is_parallel, tolerances.credit(distance), 0.0).max(axis=1)
+        credit = _best_credit(position, tangent, other, nearest=1)
+        # Nothing is better than full credit, and most samples have it from the nearest.
+        rest = np.flatnonzero(credit < 1.0)
+        if len(rest) and k > 1:
+            credit[rest] = _best_credit(position[rest], tangent[rest], other, nearest=k)
         total += float(np.dot(samples.weight[part], credit))
     return total
+
+
+def _best_credit(position: Array, tangent: Array, other: Ink, *, nearest: int) -> Array:
+    """The best credit that so many nearest samples of `other` give each place."""
+    tolerances = other.tolerances
+    near = other.tree.query(position, k=nearest, distance_upper_bound=tolerances.tau1 + tolerances.h, workers=-1)[1]
+    this, column = np.nonzero(near.reshape(len(position), nearest) < len(other.samples.weight))
+    which = near.reshape(len(position), nearest)[this, column]
+    their_tangent = other.samples.tangent[which]
+    is_parallel = np.abs(row_dots(tangent[this], their_tangent)) >= TANGENT_COS
+    this, which, their_tangent = this[is_parallel], which[is_parallel], their_tangent[is_parallel]
+    apart = position[this] - other.samples.position[which]
+    along = row_dots(apart, their_tangent)
+    aside = row_lengths(apart - along[:, None] * their_tangent)
+    distance = np.hypot(aside, np.maximum(0.0, np.abs(along) - 0.75 * tolerances.h))
+    best = np.zeros(len(position))
+    np.maximum.at(best, this, tolerances.credit(distance))
+    return best
 
 
 def _near_duplicates(samples: Samples, tree: Any, tolerances: Tolerances) -> float:
@@ -88,10 +98,12 @@ def _near_duplicates(samples: Samples, tree: Any, tolerances: Tolerances) -> flo
     k = min(_NEIGHBOURS, count)
     for begin in range(0, count, _CHUNK):
         position = samples.position[begin : begin + _CHUNK]
-        near = tree.query(position, k=k, distance_upper_bound=reach, workers=-1)[1].reshape(len(position), k)
+        # Most samples have nothing near but themselves.
+        crowded = np.flatnonzero(tree.query(position, k=2, distance_upper_bound=reach, workers=-1)[1][:, 1] < count)
+        near = tree.query(position[crowded], k=k, distance_upper_bound=reach, workers=-1)[1].reshape(-1, k)
         this, column = np.nonzero(near < count)
         other = near[this, column]
-        this = this + begin
+        this = crowded[this] + begin
         is_other = samples.owner[this] != samples.owner[other]
         this, other = this[is_other], other[is_other]
         is_copy = _lies_alongside(samples, this, other, half[other], 2 * tolerances.tau0)
@@ -101,12 +113,14 @@ def _near_duplicates(samples: Samples, tree: Any, tolerances: Tolerances) -> flo
 
 def _lies_alongside(samples: Samples, this: Ints, other: Ints, half: Array, aside_max: float) -> NDArray[np.bool_]:
     """Whether the foot of each sample falls on the other's piece: what only continues a line does not copy it."""
+    alongside = np.zeros(len(this), dtype=bool)
     tangent = samples.tangent[other]
-    parallel = np.abs(np.einsum("ij,ij->i", samples.tangent[this], tangent)) >= TANGENT_COS
-    apart = samples.position[this] - samples.position[other]
-    along = np.einsum("ij,ij->i", apart, tangent)
-    aside = np.linalg.norm(apart - along[:, None] * tangent, axis=1)
-    alongside: NDArray[np.bool_] = parallel & (np.abs(along) <= half) & (aside <= aside_max)
+    parallel = np.flatnonzero(np.abs(row_dots(samples.tangent[this], tangent)) >= TANGENT_COS)
+    tangent = tangent[parallel]
+    apart = samples.position[this[parallel]] - samples.position[other[parallel]]
+    along = row_dots(apart, tangent)
+    aside = row_lengths(apart - along[:, None] * tangent)
+    alongside[parallel] = (np.abs(along) <= half[parallel]) & (aside <= aside_max)
     return alongside
 
 

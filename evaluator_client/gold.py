@@ -21,6 +21,7 @@ from contract.gold import (
 )
 from contract.metadata import Metadata
 from contract.records import parse_record
+from evaluator_client.collector import parse_metadata
 from evaluator_client.combine import COMPUTED_PROFILES, SCORE_VERSION
 
 MANIFEST_NAME: Final = "manifest.json"
@@ -136,7 +137,7 @@ def _load(gold_dir: Path, manifest: Manifest, task_id: str) -> GoldEntry:
         )
     try:
         entry = parse_record(files["entry.json"], Entry, source=f"entry.json of {task_id}")
-        metadata = parse_record(files["metadata.json"], Metadata, source=f"metadata.json of {task_id}")
+        metadata = parse_metadata(files["metadata.json"], source=f"metadata.json of {task_id}")
     except BenchError as error:
         raise EvaluationError(error.message, code="cache_schema", hint=_RESTORE) from error
     demand_usable(task_id, manifest, pinned, entry, metadata)

@@ -18,8 +18,8 @@ from contract.gold import (
     SelfCheck,
     entry_digest,
 )
-from contract.metadata import Metadata
-from contract.records import dump_pretty, parse_record, replace_file
+from contract.records import dump_pretty, replace_file
+from evaluator_client.collector import parse_metadata
 from evaluator_client.combine import SCORE_VERSION
 from evaluator_client.gold import MANIFEST_NAME, GoldEntry, demand_usable, entry_folder, read_manifest
 from evaluator_client.score import score_drawing
@@ -43,7 +43,7 @@ def write_entry(
     The gold is refused (`EvaluationError` `gold_self_check`) unless it scores exactly 1 against itself in every
     component that applies. An entry that stands is never changed (`gold_exists`).
     """
-    metadata = parse_record(metadata_json, Metadata, source="metadata.json of the gold")
+    metadata = parse_metadata(metadata_json, source="metadata.json of the gold")
     made_by = metadata.evaluator
     evaluator = PinnedEvaluator(name=made_by.name, version=made_by.version, config_sha256=made_by.config_sha256)
     manifest = _manifest_for(gold_dir, evaluator)

@@ -15,7 +15,7 @@ from evaluator_client.assignment import assign
 from evaluator_client.canonical import Primitives
 from evaluator_client.samples import polyline_points
 from evaluator_client.strokes import TURN, Ints
-from evaluator_client.tolerances import Array, Tolerances
+from evaluator_client.tolerances import Array, Tolerances, row_lengths
 
 _CURVE_POINTS: Final = 65
 # So many possible partners are looked at: beyond it, only the nearest of each.
@@ -30,19 +30,20 @@ _TIE: Final = 1e-6 * np.array([4.0, 2.0, 1.0])
 class Objects:
     """What one drawing brings to the matching. Numbered: primitives first, then areas, then points.
 
-    `look` (n, 3) holds the ranks of layer, colour and linetype of each object, `sources` its entities' ids.
+    `look` (n, 3) holds the ranks of layer, colour and linetype of each object, `other_ids` the entities of areas and
+    points.
     """
 
     primitives: Primitives
     areas: list[Area]
     points: Array
     look: Ints
-    sources: list[list[str]]
+    other_ids: list[str]
 
     def moved(self, offset: Array) -> Objects:
         """The same objects elsewhere."""
         areas = [area.moved(offset) for area in self.areas]
-        return Objects(self.primitives.moved(offset), areas, self.points + offset, self.look, self.sources)
+        return Objects(self.primitives.moved(offset), areas, self.points + offset, self.look, self.other_ids)
 
     @property
     def count(self) -> int:
@@ -156,20 +157,20 @@ def neighbours(gold: Array, candidate: Array, radius: float, *, nearest: int = _
 def _segment_pairs(gold: Array, candidate: Array, tolerances: Tolerances) -> Pairs:
     g, c = neighbours(gold.mean(axis=1), candidate.mean(axis=1), tolerances.tau1)
     ours, theirs = gold[g], candidate[c]
-    straight = np.linalg.norm(ours - theirs, axis=2).max(axis=1, initial=0.0)
-    reverse = np.linalg.norm(ours - theirs[:, ::-1], axis=2).max(axis=1, initial=0.0)
+    straight = np.maximum(row_lengths(ours[:, 0] - theirs[:, 0]), row_lengths(ours[:, 1] - theirs[:, 1]))
+    reverse = np.maximum(row_lengths(ours[:, 0] - theirs[:, 1]), row_lengths(ours[:, 1] - theirs[:, 0]))
     return g, c, tolerances.credit(np.minimum(straight, reverse))
 
 
 def _arc_pairs(gold: Array, candidate: Array, tolerances: Tolerances) -> Pairs:
     g, c = neighbours(gold[:, :3], candidate[:, :3], tolerances.tau1)
     ours, theirs = gold[g], candidate[c]
-    distance = np.linalg.norm(ours[:, :3] - theirs[:, :3], axis=1)
+    distance = row_lengths(ours[:, :3] - theirs[:, :3])
     distance = np.maximum(distance, np.abs(ours[:, 3] - theirs[:, 3]))
     our_full, their_full = ours[:, 5] >= TURN - 1e-9, theirs[:, 5] >= TURN - 1e-9
     partial = np.zeros(len(g))
     for share in (0.0, 0.5, 1.0):
-        apart = np.linalg.norm(_arc_point(ours, share) - _arc_point(theirs, share), axis=1)
+        apart = row_lengths(_arc_point(ours, share) - _arc_point(theirs, share))
         partial = np.maximum(partial, apart)
     distance = np.where(our_full & their_full, distance, np.maximum(distance, partial))
     return g, c, np.where(our_full == their_full, tolerances.credit(distance), 0.0)

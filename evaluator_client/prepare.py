@@ -29,6 +29,13 @@ class Side:
     degenerate_count: int
     box: tuple[Array, Array]
 
+    def ids_of(self, index: int) -> list[str]:
+        """The entities that object `index` was made from."""
+        sources = self.objects.primitives.sources
+        if index >= len(sources):
+            return [self.objects.other_ids[index - len(sources)]]
+        return [self.facts.curves[i].id for i in sources[index]]
+
 
 @dataclass(frozen=True, slots=True)
 class Split:
@@ -77,17 +84,17 @@ def measured(drawing: Split, tolerances: Tolerances) -> Measured:
 def side_of(drawing: Measured, looks: Looks, tolerances: Tolerances) -> Side:
     """Canonicalise over everything and within groups of equal look."""
     facts, strokes = drawing.facts, drawing.strokes
-    curve_look = np.array([looks.code(entity) for entity in facts.curves], dtype=np.int64)
+    curve_look = np.array(looks.codes(facts.curves), dtype=np.int64)
     grouped = canonicalise(strokes, curve_look, tolerances)
     areas = [entity for entity in facts.areas if entity.geom.area > 0]
-    codes = [*grouped.group.tolist(), *(looks.code(entity) for entity in [*areas, *facts.points])]
-    sources = [[facts.curves[i].id for i in which] for which in grouped.sources]
+    others = [*areas, *facts.points]
+    codes = [*grouped.group.tolist(), *looks.codes(others)]
     objects = Objects(
         primitives=grouped,
         areas=[area_of(entity) for entity in areas],
         points=np.array([entity.geom.position for entity in facts.points], dtype=np.float64).reshape(-1, 3),
         look=looks.table[np.array(codes, dtype=np.int64)],
-        sources=[*sources, *([entity.id] for entity in [*areas, *facts.points])],
+        other_ids=[entity.id for entity in others],
     )
     flat_areas = len(facts.areas) - len(areas)
     return Side(
@@ -102,5 +109,5 @@ def side_of(drawing: Measured, looks: Looks, tolerances: Tolerances) -> Side:
 
 
 def _look_rows(entities: Sequence[Entity], looks: Looks) -> Ints:
-    rows: Ints = looks.table[np.array([looks.code(entity) for entity in entities], dtype=np.int64)]
+    rows: Ints = looks.table[np.array(looks.codes(entities), dtype=np.int64)]
     return rows.reshape(-1, 3)

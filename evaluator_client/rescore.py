@@ -8,10 +8,10 @@ from pathlib import Path
 
 from contract.errors import EvaluationError, StateError
 from contract.evaluation_records import EvaluationStatus, EvaluatorName, ScoreDelta
-from contract.metadata import Metadata
-from contract.records import dump_pretty, parse_record, read_record, replace_file
+from contract.records import dump_pretty, read_record, replace_file
 from contract.run_dir import EvaluationDir, RunDir
 from contract.score_records import Score
+from evaluator_client.collector import parse_metadata
 from evaluator_client.gold import GoldEntry, load_entry
 from evaluator_client.score import ScoredDrawing, missing_artifact_score, score_drawing
 
@@ -48,7 +48,8 @@ def rescore(run_dir: RunDir, *, gold_dir: Path, evaluator: EvaluatorName) -> Res
 def _score(evaluation: EvaluationDir, first: Score, gold: GoldEntry) -> ScoredDrawing:
     if first.invalid is not None and first.invalid.code == "missing_artifact":
         return missing_artifact_score(gold)
-    metadata = parse_record(_read(evaluation.metadata), Metadata, source=str(evaluation.metadata))
+    content = _read(evaluation.metadata)
+    metadata = parse_metadata(content, source=str(evaluation.metadata))
     pinned = (gold.metadata.evaluator.name, gold.metadata.evaluator.version)
     if (metadata.evaluator.name, metadata.evaluator.version) != pinned:
         raise EvaluationError(
@@ -58,7 +59,8 @@ def _score(evaluation: EvaluationDir, first: Score, gold: GoldEntry) -> ScoredDr
             hint="Name the gold cache of the evaluator version that made the archive.",
         )
     render = _read(evaluation.render) if metadata.status == "ok" else None
-    return score_drawing(candidate=metadata, render=render, gold=gold)
+    digest = hashlib.sha256(content).hexdigest()
+    return score_drawing(candidate=metadata, render=render, gold=gold, candidate_sha256=digest)
 
 
 def _check_archive(evaluation: EvaluationDir) -> None:

@@ -5,10 +5,7 @@ Each component is a module of its own; this one decides their order, what they s
 
 from __future__ import annotations
 
-import gc
 import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,6 +27,7 @@ from contract.score_records import (
 )
 from evaluator_client.addressed import addresses_evaluator
 from evaluator_client.annotation import Notes, match_dimensions, match_texts
+from evaluator_client.collector import collector_paused
 from evaluator_client.combine import SCORE_VERSION, Part, combine, rounded, zero_components
 from evaluator_client.diff import diff_png
 from evaluator_client.facts import Looks, facts_of
@@ -69,7 +67,7 @@ def score_drawing(
     Raises `EvaluationError` (`evaluator_version_mismatch`, `render_size_mismatch`, `render_unreadable`) where the
     fault is ours; a fault of the drawing is an invalid score.
     """
-    with _collector_paused():
+    with collector_paused():
         return _scored(candidate, render, gold, candidate_sha256)
 
 
@@ -94,21 +92,9 @@ def placement_offset(candidate: Metadata, gold: GoldEntry) -> tuple[float, float
     """What is added to the candidate's coordinates before it is compared and rendered, in drawing units."""
     if gold.placement == "absolute":
         return _NO_OFFSET
-    with _collector_paused():
+    with collector_paused():
         prepared = _prepare(candidate, gold)
     return _NO_OFFSET if isinstance(prepared, Invalid) else _triple(prepared.offset)
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Two large drawings are a million objects that all live on; looking through them again and again frees nothing."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,9 +325,9 @@ def _without_partner(side: Side, matched: Ints, weight: Array, texts: Ints, dime
     taken = set(matched.tolist())
     found = [
         (-float(weight[i]), entity_id)
-        for i, ids in enumerate(side.objects.sources)
+        for i in range(side.objects.count)
         if i not in taken
-        for entity_id in ids
+        for entity_id in side.ids_of(i)
     ]
     for entities, used in ((side.facts.texts, texts), (side.facts.dimensions, dimensions)):
         partners = set(used.tolist())

@@ -72,14 +72,17 @@ def split_curves(curves: Sequence[CurveEntity]) -> RawStrokes:
     smooth: list[tuple[int, EllipseEntity | SplineEntity]] = []
     for index, entity in enumerate(curves):
         if isinstance(entity, LineEntity):
-            segments.append((entity.geom.start, entity.geom.end))
+            line = entity.geom
+            segments.append((line.start, line.end))
             segment_entity.append(index)
         elif isinstance(entity, CircleEntity):
-            arcs.append((*entity.geom.center, entity.geom.radius, 0.0, TURN))
+            circle = entity.geom
+            arcs.append((*circle.center, circle.radius, 0.0, TURN))
             arc_entity.append(index)
         elif isinstance(entity, ArcEntity):
-            start, end = math.radians(entity.geom.start_deg), math.radians(entity.geom.end_deg)
-            arcs.append((*entity.geom.center, entity.geom.radius, start % TURN, (end - start) % TURN or TURN))
+            arc = entity.geom
+            start, end = math.radians(arc.start_deg), math.radians(arc.end_deg)
+            arcs.append((*arc.center, arc.radius, start % TURN, (end - start) % TURN or TURN))
             arc_entity.append(index)
         elif isinstance(entity, PolylineEntity):
             for piece in bulged_pieces(entity.geom.vertices, entity.geom.bulges, is_closed=entity.geom.is_closed):

@@ -50,6 +50,18 @@ class Tolerances:
         return replace(self, h=max(self.tau1 / 2, gold_length / SAMPLES_MAX))
 
 
+def row_dots(a: Array, b: Array) -> Array:
+    """Scalar product of each row (..., 3) of `a` with that of `b`; far faster than a general product for three."""
+    dots: Array = a[..., 0] * b[..., 0] + a[..., 1] * b[..., 1] + a[..., 2] * b[..., 2]
+    return dots
+
+
+def row_lengths(a: Array) -> Array:
+    """Length of each row (..., 3)."""
+    lengths: Array = np.sqrt(row_dots(a, a))
+    return lengths
+
+
 def tolerances_for(diagonal: float, shares: GoldTolerances | None) -> Tolerances:
     """Tolerances for a gold of this diagonal; `shares` are a task's own."""
     tau0 = (shares.tau0 if shares else TAU0_SHARE) * diagonal
