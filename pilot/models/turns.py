@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import orjson
@@ -13,26 +14,29 @@ from contract.rollout_records import ModelTurn
 from pilot.models.body import Image
 
 
-def read_turns(path: Path, *, first: int, last: int) -> list[ModelTurn]:
-    """The lines `first` to `last` of a `model_turns.jsonl`, both included. Lines of later turns are not looked at.
+def read_turns(path: Path, *, first: int, last: int) -> Iterator[ModelTurn]:
+    """The lines `first` to `last` of a `model_turns.jsonl`, both included, one at a time.
 
-    Raises `StateError` when one is missing, torn, out of order or not what we write.
+    Lines of later turns are not looked at. Raises `StateError` when one is missing, torn, out of order or not what we
+    write.
     """
-    turns: list[ModelTurn] = []
+    wanted = first
     try:
         with path.open("rb") as file:
             for line in file:
-                if len(turns) > last - first:
-                    break
+                if wanted > last:
+                    return
                 turn = _turn_of(line, path, first=first, last=last)
-                if turn is not None:
-                    turns.append(turn)
+                if turn is None:
+                    continue
+                if turn.turn != wanted:
+                    break
+                yield turn
+                wanted += 1
     except OSError as error:
         raise StateError(f"cannot read {path}: {error.strerror or error}") from error
-    found = [turn.turn for turn in turns]
-    if found != list(range(first, last + 1)):
-        raise StateError(f"{path} holds the turns {found}, and {first} to {last} are needed")
-    return turns
+    if wanted <= last:
+        raise StateError(f"turn {wanted} is missing in {path}, or is not in its place")
 
 
 def check_image(image: Image) -> None:
