@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 import orjson
 
 from contract.actions import TOOL_NAME
-from contract.profiles import Profile, Wire
+from contract.profiles import PROFILES, Profile, Wire
 from contract.rollout_records import After, ArtifactRef, ModelTurn, RolloutSpec
 from contract.run_dir import RunDir
 from pilot.models.conversation import Conversation
@@ -20,7 +20,7 @@ from pilot.models.history import Reply
 from pilot.models.wire import Request, Said, WireFormat
 from pilot.models.wires import wire_for
 from pilot.ports import Observation
-from tests.fakes import FakeHost, batch, click, make_spec, small_png
+from tests.fakes import FakeHost, batch, click, make_spec, screen_png, small_png
 
 Kind = Literal["valid", "invalid", "malformed"]
 AT: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -192,3 +192,35 @@ def bytes_of(request: Request) -> bytes:
 def without_end(body: bytes) -> bytes:
     """The body but for the brackets that close its growing list, and the message in it."""
     return body.rstrip(b"]}")
+
+
+# Every wire and every kind of history, so small that a few turns meet each limit.
+SMALL: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    "compact": ("openai-responses", {"outcomes_kept": 2}),
+    "compact converse": ("bedrock-converse", {"outcomes_kept": 2}),
+    "append": ("openrouter-responses", {"images_max": 6}),
+    "append with reasoning": ("openrouter-responses", {"images_max": 6, "replays_reasoning": True}),
+    "append messages": ("anthropic-messages", {"images_max": 6}),
+    "append converse": ("bedrock-converse", {"history": "append", "images_max": 6, "replays_reasoning": True}),
+    "append by bytes": ("anthropic-messages", {"body_bytes_max": 160_000}),
+    "digest messages": ("anthropic-fable-messages", {"digest_turns": 3, "outcomes_kept": 2}),
+    "digest by tokens": ("anthropic-fable-messages", {"digest_input_tokens": 900, "outcomes_kept": 2}),
+    "digest chat": ("fireworks-kimi-k2p6-fast-chat", {"digest_messages": 9, "outcomes_kept": 4}),
+    "digest by images": ("mantle-kimi-k2.5-chat", {"images_max": 4, "outcomes_kept": 3}),
+}
+
+
+def profile(name: str, **changes: Any) -> Profile:
+    """A profile with some of its facts changed."""
+    return Profile.model_validate({**PROFILES[name].model_dump(), **changes})
+
+
+def small(name: str) -> Profile:
+    """A profile whose limits a few turns meet."""
+    base, changes = SMALL[name]
+    return profile(base, **changes)
+
+
+def large_png(size_bytes: int) -> Any:
+    """Makes frames of about this size."""
+    return lambda label: screen_png(label, size_bytes=size_bytes)

@@ -10,15 +10,11 @@ from typing import Any, Final
 
 import orjson
 import pytest
-from pydantic import SecretStr
 
 from contract.ambient import Ambient
-from contract.errors import PilotError
 from contract.phases import Cause
 from contract.pricing import PriceRow, Usage
 from contract.profiles import PROFILES, Profile
-from pilot.models.clients import Clients
-from pilot.models.registry import VENDORS, build_model, session_id_of
 from pilot.models.vendor import LOST_BEFORE_SHRINKING, VendorModel, charge_of
 from pilot.models.wire import Answer, Request, Said
 from pilot.ports import (
@@ -33,8 +29,7 @@ from pilot.ports import (
     TooLarge,
     TransportFailed,
 )
-from tests.fakes import FakeHost, make_spec, screen_png
-from tests.pilot.talks import Kind, Talk, answer_body
+from tests.pilot.talks import Kind, Talk, answer_body, large_png, profile
 
 pytestmark = pytest.mark.anyio
 
@@ -76,7 +71,7 @@ class Played:
     """A talk whose answers go through a `VendorModel`."""
 
     def __init__(self, root: Path, profile: Profile, price: PriceRow | None = PRICE) -> None:
-        self.talk = Talk(root, profile, make_png=lambda label: screen_png(label, size_bytes=20_000))
+        self.talk = Talk(root, profile, make_png=large_png(20_000))
         self.talk.spec = self.talk.spec.model_copy(update={"price": price})
         self.client = ScriptedClient()
         self.model = self.fresh()
@@ -110,11 +105,6 @@ class Played:
     def lengths(self) -> list[int]:
         """Of all requests, in bytes."""
         return [request.body.length for request in self.client.requests]
-
-
-def profile(name: str, **changes: Any) -> Profile:
-    """A profile with some of its facts changed."""
-    return Profile.model_validate({**PROFILES[name].model_dump(), **changes})
 
 
 @pytest.fixture
@@ -366,41 +356,3 @@ async def test_closing_lets_go_of_the_client(played: Played) -> None:
     await played.model.aclose()
 
     assert played.client.is_closed
-
-
-@pytest.mark.parametrize("provider", VENDORS)
-async def test_every_vendor_has_a_model(tmp_path: Path, provider: str) -> None:
-    """With or without shared clients, nothing is sent or imported before the first turn."""
-    facts = next(row for row in PROFILES.values() if row.provider == provider)
-    spec = make_spec(tmp_path, FakeHost(), provider=provider)
-    told = {"endpoint": "http://127.0.0.1:1", "region": "us-east-1", "credentials_url": "http://127.0.0.1:1/x"}
-    spec = spec.model_copy(update={"choice": spec.choice.model_copy(update={**told, "facts": facts})})
-    shared = Clients()
-    own, sharing = (build_model(spec, SecretStr("k" * 20), clients) for clients in (None, shared))
-
-    assert isinstance(own, VendorModel)
-    assert isinstance(sharing, VendorModel)
-    await own.aclose()
-    await sharing.aclose()
-    await shared.aclose()
-
-
-@pytest.mark.parametrize(("missing", "words"), [("facts", "the facts of openai"), ("endpoint", "has no endpoint")])
-def test_a_choice_that_does_not_say_enough_is_refused(tmp_path: Path, missing: str, words: str) -> None:
-    """The rollout ends with a reason and a remedy."""
-    spec = make_spec(tmp_path, FakeHost(), provider="openai")
-    told: dict[str, Any] = {"endpoint": "http://127.0.0.1:1", "facts": PROFILES["openai-responses"], missing: None}
-    spec = spec.model_copy(update={"choice": spec.choice.model_copy(update=told)})
-
-    with pytest.raises(PilotError, match=words) as caught:
-        build_model(spec, SecretStr("k" * 20))
-    assert caught.value.hint
-
-
-def test_a_session_is_the_rollouts_own(tmp_path: Path) -> None:
-    """The same after a resume, and never longer than the shortest limit."""
-    spec = make_spec(tmp_path, FakeHost())
-    long = spec.model_copy(update={"batch_id": "b" * 300})
-
-    assert "batch-a-rollout-a" == session_id_of(spec)
-    assert 256 == len(session_id_of(long))
