@@ -57,6 +57,7 @@ class Measured:
     warm_up_s: float = 0.0
     turns: int = 0
     cancel_s: float = 0.0
+    cancel_cpu_s: float = 0.0
     ended: list[str] = field(default_factory=list)
 
 
@@ -88,6 +89,7 @@ def main() -> int:
         ("lag of the loop, 99th percentile", measured["lag_p99_s"], LAG_P99_S_MAX, "s"),
         ("lag of the loop, most", measured["lag_max_s"], None, "s"),
         ("time to cancel all", measured["cancel_s"], CANCEL_S_MAX, "s"),
+        ("CPU of cancelling all", measured["cancel_cpu_s"], None, "s"),
     ]
     for what, value, target, unit in rows:
         verdict = "" if target is None else f"target {target:<6g} {'ok' if value <= target else 'OVER'}"
@@ -112,6 +114,7 @@ def soak(order: dict[str, Any]) -> int:
                 "warm_up_s": measured.warm_up_s,
                 "turns": measured.turns,
                 "cancel_s": measured.cancel_s,
+                "cancel_cpu_s": measured.cancel_cpu_s,
                 "ended": measured.ended,
             }
         )
@@ -135,7 +138,7 @@ async def _soak(specs: list[RolloutSpec], seconds: float) -> Measured:
         measured.ended.append(f"{end.state.ended_by if end.state else end.status}: {end.problem}")
 
     started = time.monotonic()
-    cancelled = 0.0
+    cancelled = cpu_s = 0.0
     async with anyio.create_task_group() as tasks:
         for spec in specs:
             tasks.start_soon(play, spec)
@@ -151,9 +154,10 @@ async def _soak(specs: list[RolloutSpec], seconds: float) -> Measured:
             measured.lags_s.append(time.monotonic() - now - LAG_EVERY_S)
             measured.rss_mb = max(measured.rss_mb, _rss_mb())
         measured.turns = sum(turns.values()) - before
-        cancelled = time.monotonic()
+        cancelled, cpu_s = time.monotonic(), time.process_time()
         tasks.cancel_scope.cancel()
     measured.cancel_s = time.monotonic() - cancelled
+    measured.cancel_cpu_s = time.process_time() - cpu_s
     measured.rss_mb = max(measured.rss_mb, _rss_mb("VmHWM"))
     await launcher.aclose()
     return measured

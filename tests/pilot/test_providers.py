@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,9 @@ import orjson
 import pytest
 
 from contract.phases import Cause, EndedBy
-from contract.pricing import Usage
-from contract.rollout_records import RunState
-from tests.fakes import Killed, batch, click, read_jsonl
+from contract.records import read_record
+from contract.rollout_records import BROKER_TOKEN_VARIABLE, PROVIDER_KEY_VARIABLE, RunState
+from tests.fakes import TOKEN, FakeBroker, KillAt, Killed, batch, click, read_jsonl
 from tests.providers import faults, players
 from tests.providers.faults import Fault
 from tests.providers.players import Play, Player
@@ -273,32 +275,52 @@ def _play_with_key(rollout: Rollout, key: str) -> RunState:
     return rollout.play()
 
 
-@pytest.mark.parametrize("name", ["openai", "anthropic", "mantle-kimi"])
-def test_a_pilot_that_dies_anywhere_goes_on_exactly(tmp_path: Path, name: str) -> None:
+SOME_DEATHS = ["openai", "anthropic", "mantle-kimi"]
+EVERY_DEATH = [pytest.param(name, 1, marks=pytest.mark.slow, id=f"{name}-every") for name in MODELS]
+
+
+@pytest.mark.parametrize(("name", "step"), [*((name, 5) for name in SOME_DEATHS), *EVERY_DEATH])
+def test_a_pilot_that_dies_anywhere_goes_on_exactly(tmp_path: Path, name: str, step: int) -> None:
     """Before and after every write and host call: the same actions and totals, and at most one model call more."""
-    with Simulator(clicks(3)) as simulator:
+    with Simulator(deaths_player()) as simulator:
         whole = Rollout(simulator, tmp_path / "whole", name)
         expected = whole.play()
         calls = len(simulator.turns)
-    for at in range(1, 200, 4):
-        with Simulator(clicks(3)) as simulator:
+    at = 1
+    while True:
+        with Simulator(deaths_player()) as simulator:
             rollout = Rollout(simulator, tmp_path / str(at), name)
-            if not _dies_at(rollout, at):
+            if not dies_at(rollout, at):
                 break
+            before = len(simulator.turns)
             state = rollout.play(is_resume=True)
+            more = len(simulator.turns) - calls
 
-            assert EndedBy.FINISHED == state.ended_by, (at, state.error)
-            assert whole.host.performed == rollout.host.performed
-            assert calls <= len(simulator.turns) <= calls + 1
-            assert _paid(expected) <= _paid(state)
-            assert [] == simulator.refused
-            assert _arguments(whole) == _arguments(rollout)
-    assert at > 10
+        assert EndedBy.FINISHED == state.ended_by, (at, state.error)
+        assert whole.host.performed == rollout.host.performed, at
+        assert arguments_of(whole) == arguments_of(rollout), at
+        assert more in (0, 1), (at, before)
+        assert [] == simulator.refused, at
+        if not more:
+            assert (expected.usage, expected.cost_usd) == (state.usage, state.cost_usd), at
+        at += step
+    assert at > 20
 
 
-def _dies_at(rollout: Rollout, at: int) -> bool:
-    from tests.fakes import KillAt
+def deaths_player() -> Player:
+    """Valid, invalid and malformed answers: each leaves another kind of history behind."""
+    return players.sequence(
+        [
+            Play(batch(click(1, 1)), thinking=THINKING),
+            Play({"actions": []}),
+            Play(batch(click(2, 2)), shape="text", text="Done."),
+            Play(batch(click(2, 2), click(3, 3)), thinking=THINKING),
+        ]
+    )
 
+
+def dies_at(rollout: Rollout, at: int) -> bool:
+    """Whether the pilot died at its `at`-th write or host call; else it has ended before."""
     rollout.probe = KillAt(at)
     try:
         rollout.play()
@@ -309,12 +331,8 @@ def _dies_at(rollout: Rollout, at: int) -> bool:
     return False
 
 
-def _paid(state: RunState) -> Decimal:
-    assert state.cost_usd is not None
-    return state.cost_usd
-
-
-def _arguments(rollout: Rollout) -> list[Any]:
+def arguments_of(rollout: Rollout) -> list[Any]:
+    """What the model said, turn by turn."""
     return [line["arguments"] for line in read_jsonl(rollout.run_dir.model_turns)]
 
 
@@ -387,15 +405,58 @@ def test_a_body_that_is_too_large_is_sent_once_more_and_smaller(tmp_path: Path, 
     assert EndedBy.FINISHED == state.ended_by or refused[-1] == len(sizes) - 1
 
 
-def test_nothing_is_free_that_was_not_said_to_be(simulator: Simulator, tmp_path: Path) -> None:
-    """A model that has no price plays, and its cost is unknown, not zero."""
-    simulator.account.prices = {}
-    rollout = Rollout(simulator, tmp_path, "mantle-responses")
-    state = rollout.play()
+def test_a_model_without_a_price_costs_an_unknown_amount(simulator: Simulator, tmp_path: Path) -> None:
+    """Unknown is not zero, and its tokens are counted all the same."""
+    state = Rollout(simulator, tmp_path, "mantle-responses").play()
 
-    assert Usage() != state.usage
+    assert (None, usage_of(simulator.account.total())) == (state.cost_usd, state.usage)
 
 
-def test_every_run_has_a_host_of_its_own() -> None:
-    """Tests compare frames; two hosts must not share state."""
-    assert host_for_tests() is not host_for_tests()
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROVIDER_MODELS)
+def test_a_killed_process_is_resumed_by_another(tmp_path: Path, name: str) -> None:
+    """SIGKILL while the provider thinks: the next process asks with the same bytes and draws what was to be drawn."""
+    with Simulator(clicks(5), keeps_bodies=True) as simulator, FakeBroker(host_for_tests()) as broker:
+        provider = MODELS[name][0]
+        simulator.player = after_turn(2, clicks(5), lambda: simulator.inject(provider, [faults.slow()]))
+        rollout = Rollout(simulator, tmp_path, name, host=broker.host, base_url=broker.base_url)
+        pilot = start_process(rollout, is_resume=False)
+        simulator.wait_for_held()
+        pilot.kill()
+        pilot.communicate(timeout=30)
+        simulator.release()
+        log = end_of(start_process(rollout, is_resume=True))
+
+    state = read_record(rollout.run_dir.run_state, RunState)
+    bodies = [seen.body for seen in simulator.turns]
+    assert EndedBy.FINISHED == state.ended_by, (state.error, log)
+    assert bodies[3] == bodies[4]
+    assert list(range(5)) == [action["x"] for action in broker.host.performed]
+
+
+def start_process(rollout: Rollout, *, is_resume: bool) -> subprocess.Popen[bytes]:
+    """The pilot as the supervisor starts it."""
+    secrets = {BROKER_TOKEN_VARIABLE: TOKEN, PROVIDER_KEY_VARIABLE: rollout.key.get_secret_value()}
+    pilot = subprocess.Popen(
+        [sys.executable, "-I", "-m", "pilot"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={"PATH": os.environ["PATH"], **secrets},
+    )
+    assert pilot.stdin is not None
+    pilot.stdin.write(orjson.dumps(rollout.spec(is_resume=is_resume).model_dump(mode="json")) + b"\n")
+    pilot.stdin.flush()
+    return pilot
+
+
+def end_of(pilot: subprocess.Popen[bytes]) -> str:
+    """The log of a pilot that ends by itself. Its stdin stays open until it has, as its parent's would."""
+    assert pilot.stdin is not None
+    assert pilot.stdout is not None
+    assert pilot.stderr is not None
+    pilot.stdout.read()
+    log = pilot.stderr.read().decode()
+    pilot.wait(60)
+    pilot.stdin.close()
+    return log

@@ -114,9 +114,7 @@ class Account:
 
     def price(self, provider: str, model: str, used: Used) -> Decimal | None:
         """The hand-made calculation: each bucket times its rate, all of it more beyond a long-context threshold."""
-        row = self.prices.get(f"{provider}/{model}")
-        if row is None and provider == "openrouter":
-            row = self.prices.get(model)
+        row = row_of(self.prices, provider, model)
         if row is None:
             return None
         base = Decimal(str(row["input"]))
@@ -158,3 +156,9 @@ class Account:
         """What they cost together; null when one of them has no price."""
         costs = [cost for _, _, owner, _, cost in self.lines if session is None or owner == session]
         return None if None in costs else sum((cost for cost in costs if cost is not None), Decimal(0))
+
+
+def row_of(prices: dict[str, dict[str, Any]], provider: str, model: str) -> dict[str, Any] | None:
+    """The recorded row of a model: by its id, by the end of its id, or, through a router, by its vendor's own id."""
+    names = (f"{provider}/{model}", f"{provider}/{model.rpartition('/')[2]}", model)
+    return next((prices[name] for name in names if name in prices), None)

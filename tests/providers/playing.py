@@ -23,7 +23,7 @@ from contract.run_dir import RunDir
 from pilot.models.registry import build_model
 from pilot.rollout import run_rollout
 from tests.fakes import CountingDisk, FakeDesktop, FakeHost, Killed, make_world
-from tests.providers.accounts import PRICES, Used
+from tests.providers.accounts import PRICES, Used, row_of
 from tests.providers.images import PNG
 from tests.providers.simulator import Simulator
 
@@ -91,6 +91,7 @@ class Rollout:
     waits: list[float] = field(default_factory=list)
     probe: Callable[[], None] = lambda: None
     known_key: str | None = None
+    base_url: str = "http://127.0.0.1:1"
 
     @property
     def provider(self) -> str:
@@ -140,7 +141,7 @@ class Rollout:
                 region=REGION if signs else None,
                 credentials_url=self.simulator.credentials_url if signs else None,
             ),
-            host=self.host.address(),
+            host=self.host.address(self.base_url),
             limits=self.limits,
             price=price_of(provider, model),
             is_resume=is_resume,
@@ -171,9 +172,7 @@ class Rollout:
 def price_of(provider: str, model: str) -> PriceRow | None:
     """The row of the recorded price table, as the pilot wants it."""
     rows = orjson.loads(PRICES.read_bytes())["models"]
-    row = rows.get(f"{provider}/{model}")
-    if row is None:
-        row = rows.get(model)
+    row = row_of(rows, provider, model)
     if row is None:
         return None
     fields = {name: row[name] for name in ("input", "cached_input", "cache_write", "cache_write_long", "output")}
