@@ -123,7 +123,7 @@ def test_150_turns_are_read_from_the_cache(tmp_path: Path, name: str) -> None:
 
 # A chat history is cut at 24 messages. Even when everything but each turn's own frame is read from the cache, eight
 # frames of 2,645 tokens are new in every eight requests, which is a fifth of what is sent.
-CACHED_SHARE_MIN = {"fireworks": 0.75, "mantle-kimi": 0.75}
+CACHED_SHARE_MIN = {"fireworks": 0.80, "mantle-kimi": 0.80}
 
 
 def _expected_of(case: dict[str, Any], name: str) -> dict[str, Any]:
@@ -279,7 +279,7 @@ SOME_DEATHS = ["openai", "anthropic", "mantle-kimi"]
 EVERY_DEATH = [pytest.param(name, 1, marks=pytest.mark.slow, id=f"{name}-every") for name in MODELS]
 
 
-@pytest.mark.parametrize(("name", "step"), [*((name, 5) for name in SOME_DEATHS), *EVERY_DEATH])
+@pytest.mark.parametrize(("name", "step"), [*((name, 11) for name in SOME_DEATHS), *EVERY_DEATH])
 def test_a_pilot_that_dies_anywhere_goes_on_exactly(tmp_path: Path, name: str, step: int) -> None:
     """Before and after every write and host call: the same actions and totals, and at most one model call more."""
     with Simulator(deaths_player()) as simulator:
