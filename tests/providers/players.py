@@ -94,3 +94,28 @@ def _action(dice: random.Random) -> dict[str, Any]:
             {"type": "scroll", "x": x, "y": y, "dx": 0, "dy": dice.randint(-3, 3), "modifiers": []},
         ]
     )
+
+
+THINKING: Final = "The line starts at the lower left corner. " * 3
+
+
+def clicks(turns: int) -> Player:
+    """So many turns of one click each, and a finish."""
+    return script([[_click(n % 1900, 10)] for n in range(turns)], thinking=THINKING)
+
+
+def after_turn(turn: int, player: Player, deed: Callable[[], None]) -> Player:
+    """Does `deed` once, while this turn's answer is made."""
+    done: list[int] = []
+
+    def play(asked: Asked, number: int) -> Play:
+        if number == turn and not done:
+            done.append(number)
+            deed()
+        return player(asked, number)
+
+    return play
+
+
+def _click(x: int, y: int) -> dict[str, Any]:
+    return {"type": "click", "x": x, "y": y, "button": "left", "clicks": 1, "modifiers": []}
