@@ -6,25 +6,31 @@ botocore's signer, not boto3.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
+from typing import Final
 
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import ReadOnlyCredentials
 from pydantic import SecretStr
 
+from contract.ambient import Ambient
 from contract.bridge import Bridge
 from pilot.models.body import Body
 from pilot.models.credentials import AwsCredentials
 
-CONTENT_TYPE = "application/json"
+CONTENT_TYPE: Final = "application/json"
+_REAL: Final = Ambient()
 
 
 class Signer:
     """Signs for one service in one region with credentials that refresh themselves."""
 
-    def __init__(self, credentials: AwsCredentials, *, service: str, region: str, bridge: Bridge) -> None:
+    def __init__(
+        self, credentials: AwsCredentials, *, service: str, region: str, bridge: Bridge, ambient: Ambient = _REAL
+    ) -> None:
         self._credentials = credentials
+        self._utc_now = ambient.utc_now
         self._service = service
         self._region = region
         self._bridge = bridge
@@ -44,7 +50,7 @@ class Signer:
                 url=url,
                 body_sha256=body.sha256(),
                 # After the hashing, which takes its time.
-                at=datetime.now(UTC),
+                at=self._utc_now(),
             )
             return headers, self._credentials.secrets()
 
