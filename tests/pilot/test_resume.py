@@ -257,6 +257,7 @@ class PayingModel(ScriptedModel):
         return replace(reply, usage=Usage(input=100), cost_usd=Decimal(1))
 
 
+@pytest.mark.slow
 async def test_what_failed_requests_cost_survives_a_death(tmp_path: Path) -> None:
     """Killed at any write or call: the resumed bill is the unkilled twin's, and at most one turn was paid twice."""
     twin_spec = make_spec(tmp_path / "twin", host := FakeHost())
