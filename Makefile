@@ -26,10 +26,11 @@ check: .venv/.ready  ## The gate for each commit: format, lint, types, import ru
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/pytest -q -m "$(FAST)"
+	@$(BIN)/pytest -q -n auto --dist worksteal -m "$(FAST)"
 
 test: setup  ## All tests but the end-to-end ones, on real desktops too
-	@$(BIN)/pytest -q -m "not e2e"
+	@$(BIN)/pytest -q -n auto --dist worksteal -m "$(FAST)"
+	@$(BIN)/pytest -q -m "(desktop or slow) and not e2e"
 
 e2e: setup  ## Whole batches on LibreCAD in both modes: oracle, noop, random
 	@$(BIN)/pytest -q -m e2e

@@ -22,6 +22,9 @@ from tests.providers.sending import NOW, headers_for, recorded_request, send, se
 from tests.providers.sigv4 import AwsSession, signature_of
 from tests.providers.simulator import PROVIDERS, Simulator
 
+# The simulator itself: what stands on it is tested elsewhere.
+pytestmark = pytest.mark.slow
+
 REQUESTS = sorted(f"{path.parent.name}/{path.name}" for path in WIRE.glob("*/request_*.json"))
 SCRIPT = players.script([[click()], [click(30, 40)]], thinking="Where is the line tool?")
 FIRST = {

@@ -253,6 +253,7 @@ def test_bedrock_profiles_that_may_not_be_listed_are_resolved_by_their_name(worl
 LISTS = [(path.split("/")[1], path) for path in PATHS if "accounts" not in path and "profiles" not in path]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("provider", "path"), LISTS)
 @pytest.mark.parametrize(
     ("fault", "code"),
@@ -599,6 +600,7 @@ def _planned(world: Any) -> tuple[list[str], set[str]]:
     return [issue["code"] for issue in issues], set(json.loads(done.stderr.splitlines()[-1]))
 
 
+@pytest.mark.slow
 def test_a_plan_imports_no_sdk_and_boto3_only_for_aws(world: Any) -> None:
     """Anthropic's SDK alone takes three seconds to import; a plan asks lists and no model."""
     for entry in world.config["rollouts"]:
