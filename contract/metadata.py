@@ -476,11 +476,14 @@ class Body(Record):
 
 
 class PhysicalExtents(Record):
-    """The box around physical bodies only; `unsupported` lists bodies that could not be measured."""
+    """The box around physical bodies only; `unsupported` lists bodies that could not be measured.
 
-    min: Point
-    max: Point
-    size: Point
+    The box is null when none of the bodies could be measured.
+    """
+
+    min: Point | None
+    max: Point | None
+    size: Point | None
     bodies: list[Body]
     unsupported: list[str]
 

@@ -33,8 +33,6 @@ WEIGHTS: Final[dict[Profile, dict[ComponentName, float]]] = {
     },
 }
 CORE: Final[dict[Profile, ComponentName]] = {"2d": "geometry", "3d": "solids", "3d-extents": "geometry"}
-# Profiles whose every component is computed.
-COMPUTED_PROFILES: Final[frozenset[Profile]] = frozenset({"2d"})
 FOREIGN_RASTER_CAP: Final = 0.60
 
 Detail = dict[str, float | int | bool | None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,17 +10,20 @@ import numpy as np
 
 from contract.metadata import (
     ArcEntity,
+    Body,
     CircleEntity,
     DimensionEntity,
     EllipseEntity,
     Entity,
     FillEntity,
     HatchEntity,
+    Layout,
     LineEntity,
     MeshEntity,
     Metadata,
     PointEntity,
     PolylineEntity,
+    SizedBox,
     SolidEntity,
     SplineEntity,
     TextEntity,
@@ -46,6 +49,11 @@ class Facts:
     raster_count: int
     xref_count: int
     insunits: int
+    # Bodies as they are measured, and those that could not be; both empty where the facts are of schema 3.
+    physical: list[Body]
+    unsupported: list[str]
+    extents: SizedBox | None
+    layouts: list[Layout]
 
     @property
     def is_empty(self) -> bool:
@@ -70,6 +78,7 @@ def facts_of(metadata: Metadata) -> Facts:
             curves.append(entity)  # type: ignore[arg-type]  # its kind says so
         else:
             by_kind.setdefault(kind, []).append(entity)
+    physical = metadata.physical_extents_3d
     return Facts(
         curves=curves,
         areas=by_kind.get("fill", []) + by_kind.get("hatch", []),
@@ -82,7 +91,18 @@ def facts_of(metadata: Metadata) -> Facts:
         raster_count=raster_count,
         xref_count=metadata.counts.xref,
         insunits=metadata.units.insunits,
+        physical=physical.bodies if physical is not None else [],
+        unsupported=_unsupported(metadata, by_kind),
+        extents=metadata.extents_3d,
+        layouts=metadata.layouts,
     )
+
+
+def _unsupported(metadata: Metadata, by_kind: Mapping[str, Sequence[Any]]) -> list[str]:
+    """Bodies that could not be measured: by the evaluator's list, or where schema 3 has none by their own records."""
+    if metadata.physical_extents_3d is not None:
+        return metadata.physical_extents_3d.unsupported
+    return [entity.id for entity in by_kind.get("solid", []) if entity.geom.method == "unsupported"]
 
 
 class Looks:

@@ -22,7 +22,6 @@ from contract.gold import (
 from contract.metadata import Metadata
 from contract.records import parse_record
 from evaluator_client.collector import parse_metadata
-from evaluator_client.combine import COMPUTED_PROFILES, SCORE_VERSION
 
 MANIFEST_NAME: Final = "manifest.json"
 _RESTORE: Final = "Restore the gold cache from its repository; a cache is never edited."
@@ -172,11 +171,12 @@ def demand_usable(task_id: str, manifest: Manifest, pinned: ManifestEntry, entry
         raise _unusable(f"manifest and entry of {task_id!r} do not agree")
     if entry.profile == "3d" and metadata.schema_version < 4:
         raise _unusable(f"profile 3d needs schema 4, the gold of {task_id!r} has {metadata.schema_version}")
-    if entry.profile not in COMPUTED_PROFILES:
-        # Left out, its own components would neither earn nor cost, and the score would look like a good one.
-        raise _unusable(
-            f"{task_id!r} has profile {entry.profile}, which score version {SCORE_VERSION} does not compute"
-        )
+    physical = metadata.physical_extents_3d
+    if entry.profile == "3d" and (physical is None or not physical.bodies):
+        # Without its core component a score would look like a good one.
+        raise _unusable(f"profile 3d needs a body, the gold of {task_id!r} has none")
+    if entry.profile != "2d" and physical is not None and physical.unsupported:
+        raise _unusable(f"the gold of {task_id!r} has bodies that its evaluator cannot measure")
     if metadata.status != "ok":
         raise _unusable(f"the gold of {task_id!r} is an invalid drawing")
 

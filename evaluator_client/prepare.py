@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from contract.errors import EvaluationError
 from contract.gold import GoldTolerances
 from contract.metadata import Entity
 from evaluator_client.areas import area_of
 from evaluator_client.canonical import Primitives, canonicalise
-from evaluator_client.facts import Facts, Looks
+from evaluator_client.facts import BodyEntity, Facts, Looks
 from evaluator_client.matching import Objects
 from evaluator_client.strokes import Ints, RawStrokes, Strokes, reference_box, split_curves, strokes_of
 from evaluator_client.tolerances import Array, Tolerances, tolerances_for
@@ -26,6 +27,7 @@ class Side:
     objects: Objects
     text_look: Ints
     dimension_look: Ints
+    body_look: Ints
     degenerate_count: int
     box: tuple[Array, Array]
 
@@ -103,9 +105,23 @@ def side_of(drawing: Measured, looks: Looks, tolerances: Tolerances) -> Side:
         objects=objects,
         text_look=_look_rows(facts.texts, looks),
         dimension_look=_look_rows(facts.dimensions, looks),
+        body_look=_look_rows(_entities_of(facts), looks),
         degenerate_count=strokes.degenerate_count + flat_areas,
         box=drawing.box,
     )
+
+
+def _entities_of(facts: Facts) -> list[BodyEntity]:
+    """The entity that each physical body is named after. Raises `EvaluationError` when there is none."""
+    entities = {entity.id: entity for entity in facts.bodies}
+    try:
+        return [entities[body.entity_id] for body in facts.physical]
+    except KeyError as error:
+        raise EvaluationError(
+            f"physical body {error} is no visible body of model space",
+            code="metadata_schema",
+            hint="The evaluator is broken; report it with this drawing.",
+        ) from error
 
 
 def _look_rows(entities: Sequence[Entity], looks: Looks) -> Ints:

@@ -1,23 +1,22 @@
 """The deterministic score: one pure function of a candidate's facts and render and a gold entry. Start reading here.
 
-Each component is a module of its own; this one decides their order, what they share, and what is reported.
+`comparison` runs the components, each a module of its own; this one decides what is reported.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
 from contract.errors import EvaluationError
+from contract.gold import Profile
 from contract.metadata import Invalid, Metadata
 from contract.records import dump_pretty
 from contract.score_records import (
     Adjustments,
     Artifacts,
-    ComponentName,
     Flag,
     Inputs,
     JudgeSummary,
@@ -26,21 +25,17 @@ from contract.score_records import (
     Unmatched,
 )
 from evaluator_client.addressed import addresses_evaluator
-from evaluator_client.annotation import Notes, match_dimensions, match_texts
 from evaluator_client.collector import collector_paused
 from evaluator_client.combine import SCORE_VERSION, Part, combine, rounded, zero_components
+from evaluator_client.comparison import Comparison, Prepared, compare, parts_of, prepare
 from evaluator_client.diff import diff_png
-from evaluator_client.facts import Looks, facts_of
-from evaluator_client.geometry import Geometry, Ink, compare_geometry
+from evaluator_client.facts import facts_of
 from evaluator_client.gold import GoldEntry
-from evaluator_client.invalid import invalidity, lies_beyond
-from evaluator_client.matching import Matches, match_objects
-from evaluator_client.placement import best_offset
-from evaluator_client.prepare import Side, base_tolerances, measured, side_of, split
+from evaluator_client.prepare import Side, base_tolerances, split
 from evaluator_client.raster import compare_ink
 from evaluator_client.renders import distances, ink_of
 from evaluator_client.strokes import Ints
-from evaluator_client.structure import OBJECT_WEIGHT, Pairing, Structure, compare_structure
+from evaluator_client.structure import OBJECT_WEIGHT
 from evaluator_client.tolerances import Array, Tolerances
 
 _UNMATCHED_MAX: Final = 200
@@ -64,8 +59,8 @@ def score_drawing(
     `candidate_sha256` is the digest of the candidate's `metadata.json`, for a caller that has it at hand; it is that
     of the record written the canonical way otherwise.
 
-    Raises `EvaluationError` (`evaluator_version_mismatch`, `render_size_mismatch`, `render_unreadable`) where the
-    fault is ours; a fault of the drawing is an invalid score.
+    Raises `EvaluationError` (`evaluator_version_mismatch`, `evaluator_unsupported`, `render_size_mismatch`,
+    `render_unreadable`) where the fault is ours; a fault of the drawing is an invalid score.
     """
     with collector_paused():
         return _scored(candidate, render, gold, candidate_sha256)
@@ -74,10 +69,10 @@ def score_drawing(
 def _scored(candidate: Metadata, render: bytes | None, gold: GoldEntry, candidate_sha256: str | None) -> ScoredDrawing:
     _demand_one_evaluator(candidate, gold)
     digest = candidate_sha256 or hashlib.sha256(dump_pretty(candidate)).hexdigest()
-    prepared = _prepare(candidate, gold)
+    prepared = prepare(candidate, gold)
     if isinstance(prepared, Invalid):
         return _packed(_invalid_score(gold, prepared, digest))
-    comparison = _compare(prepared, gold)
+    comparison = compare(prepared, gold.profile)
     raster, picture = _compare_renders(render, gold)
     score = _assembled(comparison, raster, prepared, gold, metadata_sha256=digest, render=render)
     return _packed(score, picture)
@@ -93,90 +88,8 @@ def placement_offset(candidate: Metadata, gold: GoldEntry) -> tuple[float, float
     if gold.placement == "absolute":
         return _NO_OFFSET
     with collector_paused():
-        prepared = _prepare(candidate, gold)
+        prepared = prepare(candidate, gold)
     return _NO_OFFSET if isinstance(prepared, Invalid) else _triple(prepared.offset)
-
-
-@dataclass(frozen=True, slots=True)
-class _Prepared:
-    gold: Side
-    candidate: Side
-    gold_ink: Ink
-    candidate_ink: Ink
-    tolerances: Tolerances
-    offset: Array
-
-
-def _prepare(candidate: Metadata, gold: GoldEntry) -> _Prepared | Invalid:
-    gold_facts, candidate_facts = facts_of(gold.metadata), facts_of(candidate)
-    verdict = invalidity(candidate, candidate_facts)
-    if verdict is not None:
-        return verdict
-    gold_split = split(gold_facts)
-    tolerances = base_tolerances(gold_split, gold.entry.tolerances)
-    candidate_split = split(candidate_facts)
-    verdict = lies_beyond(candidate_facts, candidate_split.box)
-    if verdict is not None:
-        return verdict
-    drawing = measured(candidate_split, tolerances)
-    if drawing.is_empty:
-        return Invalid(code="empty_drawing", message="nothing visible in model space can be compared")
-    looks = Looks(gold_facts, candidate_facts)
-    ours, theirs = side_of(measured(gold_split, tolerances), looks, tolerances), side_of(drawing, looks, tolerances)
-    tolerances = tolerances.for_length(ours.ink.length)
-    gold_ink, candidate_ink = Ink(ours.ink, tolerances), Ink(theirs.ink, tolerances)
-    offset = np.zeros(3)
-    if gold.placement == "translation":
-        offset = best_offset(
-            gold_ink,
-            candidate_ink,
-            gold_primitives=ours.ink,
-            candidate_primitives=theirs.ink,
-            gold_box=ours.box,
-            candidate_box=theirs.box,
-            tolerances=tolerances,
-        )
-    return _Prepared(ours, theirs, gold_ink, candidate_ink, tolerances, offset)
-
-
-@dataclass(frozen=True, slots=True)
-class _Comparison:
-    geometry: Geometry
-    matches: Matches
-    texts: Notes
-    dimensions: Notes
-    structure: Structure
-
-
-def _compare(prepared: _Prepared, gold: GoldEntry) -> _Comparison:
-    ours, theirs, offset = prepared.gold, prepared.candidate, prepared.offset
-    geometry = compare_geometry(prepared.gold_ink, prepared.candidate_ink, offset)
-    objects = theirs.objects.moved(offset) if offset.any() else theirs.objects
-    matches = match_objects(ours.objects, objects, prepared.tolerances, excess=geometry.excess)
-    diagonal = prepared.tolerances.diagonal
-    texts = match_texts(ours.facts.texts, theirs.facts.texts, diagonal=diagonal, offset=offset)
-    dimensions = match_dimensions(ours.facts.dimensions, theirs.facts.dimensions, diagonal=diagonal, offset=offset)
-    pairings = [
-        Pairing(
-            ours.objects.look[matches.gold],
-            objects.look[matches.candidate],
-            matches.pair_weight,
-            matches.denominator,
-        ),
-        _note_pairing(texts, ours.text_look, theirs.text_look),
-        _note_pairing(dimensions, ours.dimension_look, theirs.dimension_look),
-    ]
-    has_units = ours.facts.insunits == theirs.facts.insunits
-    return _Comparison(geometry, matches, texts, dimensions, compare_structure(pairings, has_units=has_units))
-
-
-def _note_pairing(notes: Notes, gold_look: Ints, candidate_look: Ints) -> Pairing:
-    return Pairing(
-        gold_look[notes.gold],
-        candidate_look[notes.candidate],
-        np.full(len(notes.gold), 2 * OBJECT_WEIGHT),
-        OBJECT_WEIGHT * (notes.gold_count + notes.candidate_count),
-    )
 
 
 def _compare_renders(render: bytes | None, gold: GoldEntry) -> tuple[Part, bytes | None]:
@@ -192,53 +105,10 @@ def _compare_renders(render: bytes | None, gold: GoldEntry) -> tuple[Part, bytes
     return Part(raster.score, {"precision": raster.precision, "recall": raster.recall}), picture
 
 
-def _parts(comparison: _Comparison, raster: Part, prepared: _Prepared) -> dict[ComponentName, Part]:
-    geometry, matches, structure = comparison.geometry, comparison.matches, comparison.structure
-    ours, theirs = prepared.gold, prepared.candidate
-    nothing = Part(None, {})
-    parts: dict[ComponentName, Part] = {
-        "geometry": nothing,
-        "entities": nothing,
-        "annotation": _annotation(comparison.texts, comparison.dimensions),
-        "structure": Part(
-            structure.score,
-            {
-                "layer": structure.layer,
-                "colour": structure.colour,
-                "linetype": structure.linetype,
-                "units": structure.has_units,
-            },
-        ),
-        "raster": raster,
-        # Not computed by this version: they never apply, so they neither earn nor cost.
-        "solids": nothing,
-        "extents": nothing,
-        "layouts": nothing,
-    }
-    if len(ours.ink.lengths):
-        parts["geometry"] = Part(
-            geometry.score,
-            {"precision": geometry.precision, "recall": geometry.recall, "excess_length": geometry.excess},
-        )
-    if ours.objects.count:
-        counts = {"matched": len(matches.gold), "gold": ours.objects.count, "candidate": theirs.objects.count}
-        parts["entities"] = Part(matches.score, dict(counts))
-    return parts
-
-
-def _annotation(texts: Notes, dimensions: Notes) -> Part:
-    wanted = [(0.6, "text", texts), (0.4, "dimension", dimensions)]
-    present = [(weight, notes) for weight, _, notes in wanted if notes.gold_count]
-    if not present:
-        return Part(None, {})
-    score = sum(weight * notes.score for weight, notes in present) / sum(weight for weight, _ in present)
-    return Part(score, {name: notes.score if notes.gold_count else None for _, name, notes in wanted})
-
-
 def _assembled(
-    comparison: _Comparison,
+    comparison: Comparison,
     raster: Part,
-    prepared: _Prepared,
+    prepared: Prepared,
     gold: GoldEntry,
     *,
     metadata_sha256: str,
@@ -250,11 +120,12 @@ def _assembled(
     clutter += max(0, theirs.other_count - ours.other_count)
     clutter += 0 if ours.texts else len(theirs.texts)
     clutter += 0 if ours.dimensions else len(theirs.dimensions)
-    gold_count = prepared.gold.objects.count + len(ours.texts) + len(ours.dimensions) + len(ours.bodies)
+    bodies = len(ours.physical) if gold.profile == "3d" else len(ours.bodies)
+    gold_count = prepared.gold.objects.count + len(ours.texts) + len(ours.dimensions) + bodies
     has_foreign_raster = theirs.raster_count > ours.raster_count
     combined = combine(
         gold.profile,
-        _parts(comparison, raster, prepared),
+        parts_of(comparison, raster, prepared),
         clutter=clutter,
         gold_count=gold_count,
         has_foreign_raster=has_foreign_raster,
@@ -283,7 +154,7 @@ def _assembled(
         adjustments=combined.adjustments,
         offset=_triple(prepared.offset),
         flags=[flag for flag, holds in flags.items() if holds],
-        unmatched=_unmatched(comparison, prepared),
+        unmatched=_unmatched(comparison, prepared, gold.profile),
         diagnostics={} if render is not None else {"no_render": True},
         vision_judge=JudgeSummary(status="disabled", score=None),
         final=combined.deterministic,
@@ -295,7 +166,7 @@ def _assembled(
     )
 
 
-def _outside_share(prepared: _Prepared, gold: GoldEntry) -> float:
+def _outside_share(prepared: Prepared, gold: GoldEntry) -> float:
     """Share of the candidate's length that lies outside the gold's window."""
     samples = prepared.candidate_ink.samples
     if not samples.total:
@@ -306,22 +177,37 @@ def _outside_share(prepared: _Prepared, gold: GoldEntry) -> float:
     return float(samples.weight[is_outside].sum()) / samples.total
 
 
-def _unmatched(comparison: _Comparison, prepared: _Prepared) -> Unmatched:
-    matches = comparison.matches
+def _unmatched(comparison: Comparison, prepared: Prepared, profile: Profile) -> Unmatched:
+    matches, texts, dimensions = comparison.matches, comparison.texts, comparison.dimensions
+    solids = comparison.solids
+    ours, theirs = prepared.gold.facts, prepared.candidate.facts
     gold, gold_more = _without_partner(
-        prepared.gold, matches.gold, matches.gold_weight, comparison.texts.gold, comparison.dimensions.gold
+        prepared.gold,
+        matches.gold,
+        matches.gold_weight,
+        [
+            ([text.id for text in ours.texts], texts.gold),
+            ([dimension.id for dimension in ours.dimensions], dimensions.gold),
+            ([body.entity_id for body in ours.physical] if profile == "3d" else [], solids.gold),
+        ],
     )
     candidate, candidate_more = _without_partner(
         prepared.candidate,
         matches.candidate,
         matches.candidate_weight,
-        comparison.texts.candidate,
-        comparison.dimensions.candidate,
+        [
+            ([text.id for text in theirs.texts], texts.candidate),
+            ([dimension.id for dimension in theirs.dimensions], dimensions.candidate),
+            ([body.entity_id for body in theirs.physical] if profile == "3d" else [], solids.candidate),
+        ],
     )
     return Unmatched(gold=gold, candidate=candidate, truncated=gold_more or candidate_more)
 
 
-def _without_partner(side: Side, matched: Ints, weight: Array, texts: Ints, dimensions: Ints) -> tuple[list[str], bool]:
+def _without_partner(
+    side: Side, matched: Ints, weight: Array, others: Sequence[tuple[Sequence[str], Ints]]
+) -> tuple[list[str], bool]:
+    """Ids of what has no partner, at most so many, and whether there are more; `others` all weigh the same."""
     taken = set(matched.tolist())
     found = [
         (-float(weight[i]), entity_id)
@@ -329,9 +215,9 @@ def _without_partner(side: Side, matched: Ints, weight: Array, texts: Ints, dime
         if i not in taken
         for entity_id in side.ids_of(i)
     ]
-    for entities, used in ((side.facts.texts, texts), (side.facts.dimensions, dimensions)):
+    for all_ids, used in others:
         partners = set(used.tolist())
-        found += [(-OBJECT_WEIGHT, entity.id) for i, entity in enumerate(entities) if i not in partners]
+        found += [(-OBJECT_WEIGHT, entity_id) for i, entity_id in enumerate(all_ids) if i not in partners]
     ids = list(dict.fromkeys(entity_id for _, entity_id in sorted(found)))
     return ids[:_UNMATCHED_MAX], len(ids) > _UNMATCHED_MAX
 

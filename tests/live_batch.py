@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from broker.evaluator.version import EVALUATOR_NAME, EVALUATOR_VERSION
 from contract.batch_records import BatchState, RolloutRow
 from contract.phases import Phase
 from contract.records import read_record
@@ -176,7 +177,11 @@ class LiveBatch:
             "max_concurrency": self.max_concurrency,
             "broker_version": "1.0",
             "host": dict(self.host),
-            "evaluator": {"name": "ezdxf", "version": "1.0.0", "gold_cache": str(REPOSITORY / "configs" / "gold")},
+            "evaluator": {
+                "name": EVALUATOR_NAME,
+                "version": EVALUATOR_VERSION,
+                "gold_cache": str(REPOSITORY / "configs" / "gold"),
+            },
             "rollouts": rollouts,
             **self.config,
         }

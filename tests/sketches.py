@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from contract.gold import Entry, GoldTolerances, Placement, SelfCheck
+from contract.gold import Entry, GoldTolerances, Placement, Profile, SelfCheck
 from contract.metadata import Metadata
 from contract.score_records import Score
 from evaluator_client.gold import GoldEntry
@@ -16,6 +16,7 @@ from evaluator_client.score import score_drawing
 
 Sketch = dict[str, Any]
 Point = tuple[float, float]
+Corner = tuple[float, float, float]
 RGB = {"OUTLINE": "#ffffff", "HOLES": "#ff0000", "CENTER": "#00ffff", "0": "#ffffff"}
 LINETYPE = {"CENTER": "CENTER"}
 
@@ -111,6 +112,44 @@ def raster() -> Sketch:
     return entity("raster", {"corners": [at(0, 0), at(200, 0), at(200, 120), at(0, 120)], "name": "picture.png"}, "0")
 
 
+def box(low: Corner, high: Corner, layer: str = "BODY", *, volume: float | None = -1.0) -> Sketch:
+    """A block between two corners, as the solid that an evaluator measures; `volume` is its own when left out."""
+    size = [b - a for a, b in zip(low, high, strict=True)]
+    volume = math.prod(size) if volume == -1.0 else volume
+    geom = {"volume": volume, "area": None, "centroid": None, "method": "modeler"}
+    return entity("solid", geom, layer, extents={"min": low, "max": high}, dxf_type="3DSOLID")
+
+
+def view(width: float = 180.0, height: float = 160.0, scale: float | None = 1.0, **changes: Any) -> Sketch:
+    """One viewport of a sheet."""
+    record = {
+        "id": "V",
+        "center": at(0, 0),
+        "width": width,
+        "height": height,
+        "view_center": at(0, 0),
+        "view_height": height,
+        "view_direction": (0.0, 0.0, 1.0),
+        "scale": scale,
+        "is_on": True,
+        "frozen_layers": [],
+    }
+    return record | changes
+
+
+def sheet(views: Sequence[Sketch], tab_order: int = 1) -> Sketch:
+    """One paper layout of A4."""
+    return {
+        "name": f"Sheet {tab_order}",
+        "kind": "paper",
+        "tab_order": tab_order,
+        "paper_size_mm": (297.0, 210.0),
+        "plot_rotation_deg": 0.0,
+        "entity_count": 0,
+        "viewports": [record | {"id": f"V{number}"} for number, record in enumerate(views)],
+    }
+
+
 def hidden(record: Sketch) -> Sketch:
     return record | {"is_visible": False, "hidden_by": ["layer_off"]}
 
@@ -135,8 +174,8 @@ def plate() -> list[Sketch]:
     return [outline, *holes, *bores, *centres, *slot, hatch([(20, 40), (50, 40), (50, 70), (20, 70)]), *notes]
 
 
-def metadata(entities: Iterable[Sketch], *, insunits: int = 4) -> Metadata:
-    """The facts of a drawing made of these entities, numbered as they come."""
+def metadata(entities: Iterable[Sketch], *, insunits: int = 4, **changes: Any) -> Metadata:
+    """The facts of a drawing made of these entities, numbered as they come; `changes` are further top-level fields."""
     records = [record | {"id": f"{index + 32:X}"} for index, record in enumerate(entities)]
     return Metadata.model_validate(
         {
@@ -156,7 +195,34 @@ def metadata(entities: Iterable[Sketch], *, insunits: int = 4) -> Metadata:
             "counts": {},
             "warnings": [],
         }
+        | changes
     )
+
+
+def metadata_3d(entities: Iterable[Sketch], *, unsupported: Sequence[str] = (), **changes: Any) -> Metadata:
+    """The same as schema 4: its visible solids are its physical bodies."""
+    records = [record | {"id": f"{index + 32:X}"} for index, record in enumerate(entities)]
+    bodies = [_body(record) for record in records if record["kind"] == "solid" and record["is_visible"]]
+    bodies = [body for body in bodies if body["entity_id"] not in unsupported]
+    physical = None
+    if bodies or unsupported:
+        low, high = _around([body["min"] for body in bodies]), _around([body["max"] for body in bodies])
+        outer = {"min": low and low[0], "max": high and high[1], "size": None}
+        physical = outer | {"bodies": bodies, "unsupported": list(unsupported)}
+    return metadata(records, schema_version=4, physical_extents_3d=physical, **changes)
+
+
+def _body(record: Sketch) -> Sketch:
+    geom = record["geom"]
+    known = {name: geom[name] for name in ("volume", "area", "centroid", "method")}
+    return known | {"entity_id": record["id"], "kind": "solid", "layer": record["layer"]} | record["extents"]
+
+
+def _around(points: Sequence[Corner]) -> tuple[Corner, Corner] | None:
+    if not points:
+        return None
+    xs, ys, zs = zip(*points, strict=True)
+    return (min(xs), min(ys), min(zs)), (max(xs), max(ys), max(zs))
 
 
 def gold(
@@ -166,23 +232,27 @@ def gold(
     render: bytes = b"",
     size_px: tuple[int, int] = (400, 300),
     tolerances: GoldTolerances | None = None,
+    profile: Profile = "2d",
+    **facts: Any,
 ) -> GoldEntry:
     """A gold entry of these entities."""
     entry = Entry(
         task_id="sketch",
-        profile="2d",
+        profile=profile,
         placement=placement,
         window=(-50.0, -50.0, 250.0, 175.0),
         size_px=size_px,
         tolerances=tolerances,
         self_check=SelfCheck(deterministic=1.0, blank="invalid"),
     )
-    return GoldEntry(entry, metadata(entities), render, "0" * 64)
+    make = metadata if profile == "2d" else metadata_3d
+    return GoldEntry(entry, make(entities, **facts), render, "0" * 64)
 
 
 def score(reference: GoldEntry, entities: Iterable[Sketch], **facts: Any) -> Score:
     """What a drawing of these entities scores, without a render."""
-    return score_drawing(candidate=metadata(entities, **facts), render=None, gold=reference).score
+    make = metadata if reference.profile == "2d" else metadata_3d
+    return score_drawing(candidate=make(entities, **facts), render=None, gold=reference).score
 
 
 def moved(entities: Iterable[Sketch], dx: float, dy: float) -> list[Sketch]:

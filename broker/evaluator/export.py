@@ -15,6 +15,7 @@ from ezdxf.document import Drawing
 
 from broker.evaluator.boxes import box_of_boxes, diagonal, sized
 from broker.evaluator.flatten import Flat, Walk
+from broker.evaluator.physical import physical_extents
 from broker.evaluator.properties import LayerTable
 from broker.evaluator.reading import Opened, Unusable, check_bytes, open_drawing
 from broker.evaluator.refusal import invalid_metadata, source_of
@@ -108,7 +109,7 @@ class Facts:
         model = [record for record in records if record["space"] == "model"]
         visible = box_of_boxes(record["extents"] for record in model if record["is_visible"])
         return {
-            "schema_version": 3,
+            "schema_version": 4,
             "evaluator": identity(),
             "source": source_of(self.content, acad_version=document.dxfversion),
             "status": "ok",
@@ -121,6 +122,7 @@ class Facts:
             "extents": {"visible": visible, "all": box_of_boxes(record["extents"] for record in model)},
             "layouts": _layouts(document),
             "extents_3d": sized(visible),
+            "physical_extents_3d": physical_extents(walk.flats, diagonal(visible)),
             "counts": _counts(model, walk.xref_count, diagonal(visible)),
             "warnings": [*_document_warnings(self.opened), *walk.warnings],
         }

@@ -13,7 +13,7 @@ def invalid_metadata(content: bytes, code: InvalidCode, message: str) -> Metadat
     """The record of a drawing at fault."""
     return Metadata.model_validate(
         {
-            "schema_version": 3,
+            "schema_version": 4,
             "evaluator": identity(),
             "source": source_of(content, acad_version=None),
             "status": "invalid",
@@ -26,6 +26,7 @@ def invalid_metadata(content: bytes, code: InvalidCode, message: str) -> Metadat
             "extents": {"visible": None, "all": None},
             "layouts": [],
             "extents_3d": None,
+            "physical_extents_3d": None,
             "counts": {},
             "warnings": [],
         }

@@ -74,7 +74,7 @@ class _Sheet:
             self._fill([_array(geom["corners"])])
         elif kind == "point":
             self._dot(geom["position"])
-        elif kind in ("dimension", "mesh"):
+        elif kind in ("dimension", "mesh", "solid"):
             for points in shape.strokes(0.0) if shape.strokes else ():
                 self._line(np.array([(p.x, p.y) for p in points]))
         else:

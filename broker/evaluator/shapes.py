@@ -7,7 +7,8 @@ from typing import Any, Final, NamedTuple
 
 from ezdxf.math import Matrix44, Vec3
 
-from broker.evaluator.bodies import mesh_of
+from broker.evaluator.acis import polyhedron_of
+from broker.evaluator.bodies import Mesh, mesh_of
 from broker.evaluator.boxes import Box, box_of_boxes, box_of_bulged, box_of_curve, box_of_points
 from broker.evaluator.curves import (
     TURN,
@@ -67,6 +68,9 @@ class Shape(NamedTuple):
     lettering: Lettering | None = None
     # Why the record is less than the entity: a warning's code and message.
     warning: tuple[str, str] | None = None
+    # The faces of a body; a body that cannot be measured exactly has `is_measured` false.
+    mesh: Mesh | None = None
+    is_measured: bool = True
 
 
 def shapes_of(entity: Any, frame: Matrix44 | None) -> Iterator[Shape]:
@@ -78,10 +82,7 @@ def shapes_of(entity: Any, frame: Matrix44 | None) -> Iterator[Shape]:
     elif kind in RASTER_TYPES:
         yield _raster(entity, frame)
     elif kind in _SOLID_TYPES:
-        unknown = {"volume": None, "area": None, "centroid": None, "method": "unsupported"}
-        yield Shape(
-            "solid", unknown, None, warning=("unsupported_body", f"{kind} cannot be measured without a modeler")
-        )
+        yield _solid(entity, frame)
     else:
         yield Shape("other", {}, None, warning=("unsupported_entity", f"{kind} is not compared"))
 
@@ -245,9 +246,28 @@ def _mesh(entity: Any, frame: Matrix44 | None) -> Iterator[Shape]:
     mesh = mesh_of(entity, frame)
     warning = None
     if entity.dxftype() == "MESH" and int(entity.dxf.get("subdivision_levels", 0)) > 0:
-        warning = ("unsmoothed_mesh", "a smoothed mesh is measured by its unsmoothed faces")
+        warning = ("unsmoothed_mesh", "a smoothed mesh is reported by its unsmoothed faces")
     box = box_of_points(xyz(point) for point in mesh.points)
-    yield Shape("mesh", mesh.geom(), box, strokes=lambda _: mesh.edges(), warning=warning)
+    yield Shape(
+        "mesh",
+        mesh.geom(),
+        box,
+        strokes=lambda _: mesh.edges(),
+        warning=warning,
+        mesh=mesh,
+        is_measured=warning is None,
+    )
+
+
+def _solid(entity: Any, frame: Matrix44 | None) -> Shape:
+    mesh = polyhedron_of(entity, frame)
+    if mesh is None:
+        unknown = {"volume": None, "area": None, "centroid": None, "method": "unsupported"}
+        warning = ("unsupported_body", f"{entity.dxftype()} cannot be measured without a modeler")
+        return Shape("solid", unknown, None, warning=warning, is_measured=False)
+    found = mesh.geom()
+    geom = {name: found[name] for name in ("volume", "area", "centroid")} | {"method": "vertices"}
+    return Shape("solid", geom, box_of_points(mesh.corners()), strokes=lambda _: mesh.edges(), mesh=mesh)
 
 
 def _raster(entity: Any, frame: Matrix44 | None) -> Shape:

@@ -5,4 +5,4 @@ from __future__ import annotations
 from typing import Final
 
 EVALUATOR_NAME: Final = "ezdxf"
-EVALUATOR_VERSION: Final = "1.0.0"
+EVALUATOR_VERSION: Final = "1.1.0"

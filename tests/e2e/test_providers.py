@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.evaluator.version import EVALUATOR_NAME, EVALUATOR_VERSION
 from contract.batch_records import BatchState, RolloutRow
 from contract.phases import Outcome
 from contract.records import read_record
@@ -57,7 +58,11 @@ def config_of(simulator: Simulator) -> dict[str, object]:
         "max_concurrency": 2,
         "broker_version": "1.0",
         "host": {"kind": "local"},
-        "evaluator": {"name": "ezdxf", "version": "1.0.0", "gold_cache": str(ROOT / "configs" / "gold")},
+        "evaluator": {
+            "name": EVALUATOR_NAME,
+            "version": EVALUATOR_VERSION,
+            "gold_cache": str(ROOT / "configs" / "gold"),
+        },
         "pricing": str(ROOT / "configs" / "prices.json"),
         "endpoints": simulator.endpoints,
         "aws": {"region": REGION},

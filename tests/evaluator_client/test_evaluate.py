@@ -14,6 +14,7 @@ from typing import TypeVar
 import anyio
 import pytest
 
+from broker.evaluator.version import EVALUATOR_VERSION
 from contract.broker_api import ArtifactReply, ErrorCode, ExportRequest, RenderRequest, SaveRequest, UploadGrant
 from contract.errors import BrokerError, EvaluationError, StateError
 from contract.evaluation_records import EvaluationStatus, EvaluatorName, Stage
@@ -29,8 +30,8 @@ T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[2]
 GOLD = ROOT / "configs" / "gold"
 TASK = "plate"
-ENTRY = GOLD / "ezdxf-1.0.0" / TASK
-EZDXF = EvaluatorName(name="ezdxf", version="1.0.0")
+ENTRY = GOLD / f"ezdxf-{EVALUATOR_VERSION}" / TASK
+EZDXF = EvaluatorName(name="ezdxf", version=EVALUATOR_VERSION)
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
@@ -208,7 +209,7 @@ def test_a_host_that_is_gone_is_not_asked_again(tmp_path: Path, code: ErrorCode)
 def test_facts_of_another_evaluator_version_are_refused(tmp_path: Path) -> None:
     """There is no "compatible enough"."""
     facts = json.loads((ENTRY / "metadata.json").read_bytes())
-    facts["evaluator"]["version"] = "1.0.1"
+    facts["evaluator"]["version"] = f"{EVALUATOR_VERSION}1"
     result = evaluate(Desk(metadata=json.dumps(facts).encode()), tmp_path)
 
     assert "evaluator_version_mismatch" == result.failure_code
@@ -240,7 +241,7 @@ def test_gold_that_changed_after_preflight_fails_the_evaluation(tmp_path: Path, 
     """The gold is checked again before it decides anything."""
     gold = tmp_path / "gold"
     shutil.copytree(GOLD, gold, ignore=shutil.ignore_patterns("sources"))
-    file = gold / "ezdxf-1.0.0" / TASK / "metadata.json"
+    file = gold / f"ezdxf-{EVALUATOR_VERSION}" / TASK / "metadata.json"
     match damage:
         case "changed":
             file.write_bytes(file.read_bytes().replace(b"0", b"1", 1))

@@ -14,8 +14,9 @@ from PIL import Image
 
 from broker.evaluator.export import Facts
 from broker.evaluator.render import render_flats
+from broker.evaluator.version import EVALUATOR_VERSION
 from contract.errors import EvaluationError
-from contract.gold import Entry, Profile, SelfCheck
+from contract.gold import Entry, SelfCheck
 from contract.metadata import Metadata
 from contract.records import dump_pretty
 from evaluator_client.gold import GoldEntry, load_entry, verify_cache
@@ -160,7 +161,7 @@ def test_a_render_of_another_size_is_our_fault() -> None:
 def test_facts_of_another_evaluator_are_refused() -> None:
     """There is no compatible enough."""
     facts, render = drawn("plate")
-    other = facts.model_copy(update={"evaluator": facts.evaluator.model_copy(update={"version": "1.0.1"})})
+    other = facts.model_copy(update={"evaluator": facts.evaluator.model_copy(update={"version": "0.9.9"})})
 
     with pytest.raises(EvaluationError) as caught:
         score_drawing(candidate=other, render=render, gold=plate_gold())
@@ -198,7 +199,7 @@ def test_what_is_written_is_what_is_loaded(tmp_path: Path) -> None:
     written = _write(tmp_path, *drawn("plate"))
     _write(tmp_path, *drawn("plate__missing_30"), task_id="other")
 
-    assert written == load_entry(tmp_path, "plate", evaluator_name="ezdxf", evaluator_version="1.0.0")
+    assert written == load_entry(tmp_path, "plate", evaluator_name="ezdxf", evaluator_version=EVALUATOR_VERSION)
     assert [] == verify_cache(tmp_path)
 
 
@@ -235,7 +236,7 @@ def test_a_standing_entry_is_never_replaced(tmp_path: Path) -> None:
 def test_a_damaged_entry_is_named(tmp_path: Path, name: str, content: bytes | None, code: str) -> None:
     """With the file, and with what to do."""
     _write(tmp_path, *drawn("plate"))
-    path = tmp_path / "ezdxf-1.0.0" / "plate" / name
+    path = tmp_path / f"ezdxf-{EVALUATOR_VERSION}" / "plate" / name
     path.unlink() if content is None else path.write_bytes(content)
 
     (issue,) = verify_cache(tmp_path)
@@ -250,7 +251,7 @@ def test_a_cache_of_another_evaluator_or_without_the_task_is_refused(tmp_path: P
     _write(tmp_path, *drawn("plate"))
 
     codes = []
-    for task_id, version in (("plate", "1.0.1"), ("nothing", "1.0.0")):
+    for task_id, version in (("plate", "0.9.9"), ("nothing", EVALUATOR_VERSION)):
         with pytest.raises(EvaluationError) as caught:
             load_entry(tmp_path, task_id, evaluator_name="ezdxf", evaluator_version=version)
         codes.append(caught.value.code)
@@ -258,29 +259,18 @@ def test_a_cache_of_another_evaluator_or_without_the_task_is_refused(tmp_path: P
     assert ["evaluator_version_mismatch", "cache_missing"] == codes
 
 
-@pytest.mark.parametrize("profile", ["3d", "3d-extents"])
-def test_a_profile_that_this_version_does_not_compute_is_refused(tmp_path: Path, profile: Profile) -> None:
-    """A score that leaves out its core component would look like a good one."""
-    facts, render = drawn("plate")
-
-    with pytest.raises(EvaluationError) as caught:
-        write_entry(
-            tmp_path,
-            task_id="solid",
-            profile=profile,
-            placement="absolute",
-            metadata_json=dump_pretty(facts),
-            render_png=render,
-            reference_png=render,
-            window=WINDOW,
-            size_px=SIZE_PX,
-        )
-
-    assert "cache_schema" == caught.value.code
-
-
 def test_one_stray_line_is_scored_and_worth_nothing() -> None:
     """It is a drawing, so it is not invalid."""
     found = score_drawing(candidate=metadata([line((500, 500), (501, 500))]), render=None, gold=gold(plate()))
 
     assert (True, 0.0) == (found.score.valid, found.score.deterministic)
+
+
+def test_the_gold_of_an_older_evaluator_stays_readable() -> None:
+    """Schema 3, for archived rollouts that its evaluator made the facts of; each gold still scores 1."""
+    folder = Path(__file__).resolve().parents[2] / "configs" / "gold-1.0.0"
+    gold = load_entry(folder, "plate", evaluator_name="ezdxf", evaluator_version="1.0.0")
+
+    assert [] == verify_cache(folder)
+    assert 3 == gold.metadata.schema_version
+    assert 1.0 == score_drawing(candidate=gold.metadata, render=gold.render, gold=gold).score.deterministic

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from broker.evaluator.version import EVALUATOR_VERSION
 from contract.profiles import PROFILES
 from supervisor.catalogs.asking import asks_for, control_plane_of
 from supervisor.catalogs.entries import Ask, Catalog, CatalogError, ListedModel, bare_model
@@ -441,6 +442,7 @@ def test_the_example_config_plans_with_all_its_models_enabled(
     config["evaluator"]["gold_cache"] = str(repository / "configs" / "gold")
     plan_world.config = config
     plan_world.environment.update(KEYS)
+    plan_world.machine.evaluator_version = EVALUATOR_VERSION
 
     plan = plan_world.plan().plan
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from broker.evaluator.version import EVALUATOR_VERSION
 from supervisor.issues import CONFIG_CODES, PREFLIGHT_CODES
 from supervisor.machine import MissingProgram
 
@@ -551,6 +552,8 @@ def test_a_plan_writes_nothing_and_reads_no_other_environment(
 @pytest.mark.parametrize("name", ["local-demo.json", "benchmark.example.json"])
 def test_shipped_configs_pass_every_check(plan_world: Any, name: str) -> None:
     """The demo and the example are played from an empty clone without a key."""
+    plan_world.machine.evaluator_version = EVALUATOR_VERSION
+
     ran = plan_world.batch("--config", str(Path(__file__).parents[2] / "configs" / name))
 
     assert [] == ran.plan["issues"]
