@@ -73,6 +73,21 @@ TURN = [
 ]
 
 
+# The history has its first few megabytes by then.
+EARLY_TURN = 50
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Where the process stood at a turn's boundary."""
+
+    turn: int
+    until_s: float
+    from_s: float
+    written_bytes: int
+    syncs: int
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--turns", type=int, nargs="+", default=[10, 200, 1000])
@@ -109,7 +124,7 @@ def turns_section(turns: list[int]) -> Iterator[Row | str]:
     for count in turns:
         with tempfile.TemporaryDirectory() as folder, paper_host(Path(folder)) as address:
             spec = make_spec(Path(folder), address, turns=count)
-            costs = json.loads(run_child(__file__, "turns", {"spec": spec.model_dump(mode="json")}))
+            costs = json.loads(run_child(__file__, "turns", {"spec": spec.model_dump(mode="json"), "turns": count}))
         last.append(costs)
         yield f"{count} turns, {costs['frame_bytes']:,.0f} bytes a frame"
         yield Row("CPU per turn", costs["cpu_ms"], 8, "ms")
@@ -124,9 +139,13 @@ def turns_section(turns: list[int]) -> Iterator[Row | str]:
 
 
 def play_turns(order: dict[str, Any]) -> int:
-    """Child: play one rollout in this process and print what its turns cost, start and end left out."""
+    """Child: play one rollout in this process and print what its turns cost, start and end left out.
+
+    Memory is that of turn 50, if there was one, and of the last turn.
+    """
     spec = RolloutSpec.model_validate(order["spec"])
-    marks: list[tuple[int, float, int, int]] = []
+    marks: list[Mark] = []
+    anonymous_mb: dict[int, float] = {}
     syncs = 0
     fsync = os.fsync
 
@@ -138,29 +157,41 @@ def play_turns(order: dict[str, Any]) -> int:
     os.fsync = counted_fsync  # type: ignore[assignment]  # counted at the one door that leads to the disk
 
     def mark(state: RunState) -> None:
-        if state.ended_by is None:
-            marks.append((state.turn, time.process_time(), written_bytes(), syncs))
+        if state.ended_by is not None:
+            return
+        until_s = time.process_time()
+        if state.turn in {EARLY_TURN, order["turns"]}:
+            gc.collect()
+            anonymous_mb[state.turn] = memory_mb("self", "Anonymous")
+        # What measuring costs lies between the two times.
+        marks.append(Mark(state.turn, until_s, time.process_time(), written_bytes(), syncs))
 
     async def play() -> None:
-        world = build_world(spec, broker_token=SecretStr(TOKEN), provider_key=None, on_progress=mark)
-        await run_rollout(spec, world)
+        key = SecretStr(order["provider_key"]) if "provider_key" in order else None
+        token = SecretStr(order.get("broker_token", TOKEN))
+        await run_rollout(spec, build_world(spec, broker_token=token, provider_key=key, on_progress=mark))
 
     anyio.run(play)
     # The first turn builds what is built at first use; it belongs to the start.
     marks = marks[1:]
-    turns = marks[-1][0] - marks[0][0]
+    turns = marks[-1].turn - marks[0].turn
     frames = [path.stat().st_size for path in sorted((Path(spec.run_dir) / "frames").iterdir())][2 : 2 + turns]
-    cpu_ms = [(b[1] - a[1]) * 1e3 for a, b in itertools.pairwise(marks)]
-    total_bytes = (marks[-1][2] - marks[0][2]) / turns
+    cpu_ms = [(b.until_s - a.from_s) * 1e3 for a, b in itertools.pairwise(marks)]
+    total_bytes = (marks[-1].written_bytes - marks[0].written_bytes) / turns
     frame_bytes = statistics.mean(frames)
+    last = max(anonymous_mb, default=0)
     costs = {
+        "turns": turns,
         "cpu_ms": statistics.mean(cpu_ms),
         "late_cpu_ms": statistics.median(cpu_ms[len(cpu_ms) // 2 :]),
         "bytes": total_bytes,
         "frame_bytes": frame_bytes,
         "other_bytes": total_bytes - frame_bytes,
         "bytes_per_png_byte": total_bytes / frame_bytes,
-        "syncs": (marks[-1][3] - marks[0][3]) / turns,
+        "syncs": (marks[-1].syncs - marks[0].syncs) / turns,
+        "anonymous_mb": anonymous_mb.get(last, 0.0),
+        "anonymous_growth_mb": anonymous_mb.get(last, 0.0) - anonymous_mb.get(EARLY_TURN, 0.0),
+        "peak_mb": peak_rss_mb("self"),
     }
     print(json.dumps(costs))
     return 0

@@ -61,7 +61,7 @@ def memory_mb(pid: int | str, field: str) -> float:
     raise AssertionError(field)
 
 
-def peak_rss_mb(pid: int) -> float:
+def peak_rss_mb(pid: int | str) -> float:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) / 1024

@@ -33,7 +33,7 @@ KEEPALIVE_S: Final = 120.0
 # An answer is some kilobytes; the longest output that a profile allows stays far below.
 ANSWER_BYTES_MAX: Final = 32 * 1024 * 1024
 # One chunk of a body, and all chunks of a process together.
-CHUNK_BYTES_MAX: Final = 1024 * 1024
+CHUNK_BYTES_MAX: Final = 768 * 1024
 CHUNK_BYTES_MIN: Final = 128 * 1024
 CHUNKS_BYTES_MAX: Final = 12 * 1024 * 1024
 # What the SDKs send of their own accord. Anything else came from environment variables, which are not for us.
