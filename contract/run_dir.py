@@ -39,6 +39,11 @@ class EvaluationDir:
         return self.root / "diff.png"
 
     @property
+    def overlay(self) -> Path:
+        """For people: gold and candidate side by side, each with what the other lacks."""
+        return self.root / "overlay.png"
+
+    @property
     def vision_judge(self) -> Path:
         return self.root / "vision-judge"
 

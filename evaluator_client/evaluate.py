@@ -111,8 +111,9 @@ async def _evaluate(
             candidate=metadata, render=evaluation.render.read_bytes(), gold=gold, candidate_sha256=digest
         )
     )
-    if scored.diff_png is not None:
-        replace_file(evaluation.diff, scored.diff_png)
+    if scored.pictures is not None:
+        replace_file(evaluation.diff, scored.pictures.diff_png)
+        replace_file(evaluation.overlay, scored.pictures.overlay_png)
     replace_file(evaluation.score, scored.score_json)
     status.enter(Stage.SCORED)
     status.enter(Stage.COMPLETE)

@@ -37,8 +37,9 @@ def rescore(run_dir: RunDir, *, gold_dir: Path, evaluator: EvaluatorName) -> Res
     again = _score(evaluation, first, gold)
     folder = _next_folder(evaluation)
     folder.root.mkdir(parents=True)
-    if again.diff_png is not None:
-        replace_file(folder.diff, again.diff_png)
+    if again.pictures is not None:
+        replace_file(folder.diff, again.pictures.diff_png)
+        replace_file(folder.overlay, again.pictures.overlay_png)
     replace_file(folder.score, again.score_json)
     delta = _delta(first, again, is_identical=again.score_json == evaluation.score.read_bytes())
     replace_file(folder.root / "delta.json", dump_pretty(delta))

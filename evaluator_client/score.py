@@ -31,6 +31,7 @@ from evaluator_client.comparison import Comparison, Prepared, compare, parts_of,
 from evaluator_client.diff import diff_png
 from evaluator_client.facts import facts_of
 from evaluator_client.gold import GoldEntry
+from evaluator_client.overlay import overlay_png
 from evaluator_client.prepare import Side, base_tolerances, split
 from evaluator_client.raster import compare_ink
 from evaluator_client.renders import distances, ink_of
@@ -43,18 +44,26 @@ _NO_OFFSET: Final = (0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
+class Pictures:
+    """What differs, for the record and for people."""
+
+    diff_png: bytes
+    overlay_png: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class ScoredDrawing:
-    """The score, its bytes as they stand on disk, and the difference picture of a valid drawing."""
+    """The score, its bytes as they stand on disk, and the pictures of what differs in a valid drawing."""
 
     score: Score
     score_json: bytes
-    diff_png: bytes | None
+    pictures: Pictures | None = None
 
 
 def score_drawing(
     *, candidate: Metadata, render: bytes | None, gold: GoldEntry, candidate_sha256: str | None = None
 ) -> ScoredDrawing:
-    """Score one candidate. Without a render the `raster` component does not apply and there is no difference picture.
+    """Score one candidate. Without a render the `raster` component does not apply and there are no pictures.
 
     `candidate_sha256` is the digest of the candidate's `metadata.json`, for a caller that has it at hand; it is that
     of the record written the canonical way otherwise.
@@ -73,9 +82,9 @@ def _scored(candidate: Metadata, render: bytes | None, gold: GoldEntry, candidat
     if isinstance(prepared, Invalid):
         return _packed(_invalid_score(gold, prepared, digest))
     comparison = compare(prepared, gold.profile)
-    raster, picture = _compare_renders(render, gold)
+    raster, pictures = _compare_renders(render, gold)
     score = _assembled(comparison, raster, prepared, gold, metadata_sha256=digest, render=render)
-    return _packed(score, picture)
+    return _packed(score, pictures)
 
 
 def missing_artifact_score(gold: GoldEntry) -> ScoredDrawing:
@@ -92,17 +101,20 @@ def placement_offset(candidate: Metadata, gold: GoldEntry) -> tuple[float, float
     return _NO_OFFSET if isinstance(prepared, Invalid) else _triple(prepared.offset)
 
 
-def _compare_renders(render: bytes | None, gold: GoldEntry) -> tuple[Part, bytes | None]:
+def _compare_renders(render: bytes | None, gold: GoldEntry) -> tuple[Part, Pictures | None]:
     if render is None:
         return Part(None, {}), None
     ours = ink_of(gold.render, size_px=gold.size_px, whose="gold")
     theirs = ink_of(render, size_px=gold.size_px, whose="candidate")
     from_gold, from_candidate = distances(ours, theirs), distances(theirs, ours)
-    picture = diff_png(ours, theirs, from_gold=from_gold, from_candidate=from_candidate)
+    pictures = Pictures(
+        diff_png=diff_png(ours, theirs, from_gold=from_gold, from_candidate=from_candidate),
+        overlay_png=overlay_png(ours, theirs, from_gold=from_gold, from_candidate=from_candidate),
+    )
     if not ours.any():
-        return Part(None, {}), picture
+        return Part(None, {}), pictures
     raster = compare_ink(ours, from_gold=from_gold, from_candidate=from_candidate)
-    return Part(raster.score, {"precision": raster.precision, "recall": raster.recall}), picture
+    return Part(raster.score, {"precision": raster.precision, "recall": raster.recall}), pictures
 
 
 def _assembled(
@@ -274,5 +286,5 @@ def _triple(offset: Array) -> tuple[float, float, float]:
     return x, y, z
 
 
-def _packed(score: Score, picture: bytes | None = None) -> ScoredDrawing:
-    return ScoredDrawing(score, dump_pretty(score), picture)
+def _packed(score: Score, pictures: Pictures | None = None) -> ScoredDrawing:
+    return ScoredDrawing(score, dump_pretty(score), pictures)

@@ -61,7 +61,7 @@ class StatusFile:
 
     def _checksums(self) -> dict[str, str]:
         folder = self._folder
-        files = (folder.metadata, folder.render, folder.score, folder.diff)
+        files = (folder.metadata, folder.render, folder.score, folder.diff, folder.overlay)
         return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files if path.is_file()}
 
     def _write(self) -> None:

@@ -142,7 +142,7 @@ def test_the_gold_itself_scores_one_and_every_stage_is_on_disk(tmp_path: Path) -
         Stage.SCORED,
         Stage.COMPLETE,
     ] == [entry.state for entry in status.history]
-    assert {"metadata.json", "render.png", "score.json", "diff.png"} == set(status.files)
+    assert {"metadata.json", "render.png", "score.json", "diff.png", "overlay.png"} == set(status.files)
 
 
 @pytest.mark.parametrize(
@@ -267,6 +267,7 @@ def test_scoring_again_gives_identical_bytes_beside_the_first_score(tmp_path: Pa
     assert ["0001", "0002"] == [scored.folder.name for scored in again]
     assert first == run_dir.evaluation.score.read_bytes() == (again[1].folder / "score.json").read_bytes()
     assert run_dir.evaluation.diff.read_bytes() == (again[0].folder / "diff.png").read_bytes()
+    assert run_dir.evaluation.overlay.read_bytes() == (again[0].folder / "overlay.png").read_bytes()
 
 
 def test_an_invalid_drawing_is_scored_again_to_the_same_zero(tmp_path: Path) -> None:

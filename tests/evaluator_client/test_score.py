@@ -127,15 +127,35 @@ def test_the_difference_picture_shows_missing_in_red_and_extra_in_blue() -> None
     ours, theirs = _picture([10]), _picture([30])
     reference = GoldEntry(plate_gold().entry, facts, ours, "0" * 64)
 
-    picture = score_drawing(candidate=facts, render=theirs, gold=reference).diff_png
+    pictures = score_drawing(candidate=facts, render=theirs, gold=reference).pictures
 
-    assert picture is not None
-    with Image.open(io.BytesIO(picture)) as image:
+    assert pictures is not None
+    with Image.open(io.BytesIO(pictures.diff_png)) as image:
         assert ("RGB", SIZE_PX, {}) == (image.mode, image.size, image.info)
         pixels = np.asarray(image)
     assert (0xD6, 0x27, 0x28) == tuple(pixels[10, 200])
     assert (0x1F, 0x77, 0xB4) == tuple(pixels[30, 200])
     assert (255, 255, 255) == tuple(pixels[20, 200])
+
+
+def test_the_overlay_shows_both_drawings_side_by_side() -> None:
+    """For people: left what is missing, right what is extra, and the shares in words."""
+    facts, _ = drawn("plate")
+    reference = GoldEntry(plate_gold().entry, facts, _picture([10, 20]), "0" * 64)
+
+    first, second = (
+        score_drawing(candidate=facts, render=_picture([20, 30]), gold=reference).pictures for _ in range(2)
+    )
+
+    assert first is not None
+    assert first == second
+    with Image.open(io.BytesIO(first.overlay_png)) as image:
+        assert (2 * SIZE_PX[0] + 2, SIZE_PX[1] + 24) == image.size
+        pixels = np.asarray(image.convert("RGB"))
+    left, right = pixels[24:, 200], pixels[24:, SIZE_PX[0] + 202]
+    grey, white = (0x44, 0x44, 0x44), (255, 255, 255)
+    assert [(0xD6, 0x27, 0x28), grey, white] == [tuple(left[row]) for row in (10, 20, 30)]
+    assert [white, grey, (0x1F, 0x77, 0xB4)] == [tuple(right[row]) for row in (10, 20, 30)]
 
 
 def _picture(rows: list[int]) -> bytes:
@@ -177,7 +197,7 @@ def test_a_drawing_without_anything_is_a_complete_zero() -> None:
     assert (False, 0.0, 0.0, "invalid") == (score.valid, score.deterministic, score.final, score.final_basis)
     assert {0.0} == {part.score for part in score.components.values()}
     assert b'"reason": "invalid_artifact"' in found.score_json
-    assert None is found.diff_png
+    assert None is found.pictures
 
 
 def _write(folder: Path, facts: Metadata, render: bytes, task_id: str = "plate") -> GoldEntry:
