@@ -139,7 +139,7 @@ def _load(gold_dir: Path, manifest: Manifest, task_id: str) -> GoldEntry:
         metadata = parse_metadata(files["metadata.json"], source=f"metadata.json of {task_id}")
     except BenchError as error:
         raise EvaluationError(error.message, code="cache_schema", hint=_RESTORE) from error
-    demand_usable(task_id, manifest, pinned, entry, metadata)
+    demand_usable(task_id, manifest.evaluator, pinned, entry, metadata)
     return GoldEntry(entry, metadata, files["render.png"], pinned.entry_sha256)
 
 
@@ -161,10 +161,12 @@ def _checked(folder: Path, name: str, digest: FileDigest) -> bytes:
     return content
 
 
-def demand_usable(task_id: str, manifest: Manifest, pinned: ManifestEntry, entry: Entry, metadata: Metadata) -> None:
+def demand_usable(
+    task_id: str, evaluator: PinnedEvaluator, pinned: ManifestEntry, entry: Entry, metadata: Metadata
+) -> None:
     """Raises `EvaluationError` (`cache_schema`) unless all parts of one entry agree and can serve its profile."""
     made_by = (metadata.evaluator.name, metadata.evaluator.version)
-    if made_by != (manifest.evaluator.name, manifest.evaluator.version):
+    if made_by != (evaluator.name, evaluator.version):
         raise _unusable(f"the facts of {task_id!r} were made by {' '.join(made_by)}")
     told = (pinned.schema_version, pinned.profile, pinned.placement, task_id)
     if told != (metadata.schema_version, entry.profile, entry.placement, entry.task_id):

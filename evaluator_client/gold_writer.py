@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from pathlib import Path
 
 from contract.errors import EvaluationError
@@ -43,10 +44,64 @@ def write_entry(
     The gold is refused (`EvaluationError` `gold_self_check`) unless it scores exactly 1 against itself in every
     component that applies. An entry that stands is never changed (`gold_exists`).
     """
+    draft = draft_entry(
+        task_id=task_id,
+        profile=profile,
+        placement=placement,
+        metadata_json=metadata_json,
+        render_png=render_png,
+        window=window,
+        size_px=size_px,
+        tolerances=tolerances,
+        reference_png=reference_png,
+    )
+    evaluator = draft.evaluator
+    manifest = _manifest_for(gold_dir, evaluator)
+    known = manifest.entries.get(task_id)
+    if known is not None and known != draft.pinned:
+        raise EvaluationError(
+            f"the gold of {task_id!r} stands already and is another",
+            code="gold_exists",
+            hint="Build into a new cache folder; an old cache stays readable for scoring again.",
+        )
+    demand_self_check(draft.gold)
+    folder = entry_folder(gold_dir, evaluator, task_id)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in draft.contents.items():
+        replace_file(folder / name, content)
+    replace_file(
+        gold_dir / MANIFEST_NAME,
+        dump_pretty(manifest.model_copy(update={"entries": {**manifest.entries, task_id: draft.pinned}})),
+    )
+    return draft.gold
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A gold entry before anything is written."""
+
+    gold: GoldEntry
+    evaluator: PinnedEvaluator
+    pinned: ManifestEntry
+    contents: dict[str, bytes]
+
+
+def draft_entry(
+    *,
+    task_id: str,
+    profile: Profile,
+    placement: Placement,
+    metadata_json: bytes,
+    render_png: bytes,
+    window: tuple[float, float, float, float],
+    size_px: tuple[int, int],
+    tolerances: GoldTolerances | None = None,
+    reference_png: bytes = b"",
+) -> Draft:
+    """Put an entry together. Raises `EvaluationError` (`cache_schema`) when the facts cannot serve the profile."""
     metadata = parse_metadata(metadata_json, source="metadata.json of the gold")
     made_by = metadata.evaluator
     evaluator = PinnedEvaluator(name=made_by.name, version=made_by.version, config_sha256=made_by.config_sha256)
-    manifest = _manifest_for(gold_dir, evaluator)
     entry = Entry(
         task_id=task_id,
         profile=profile,
@@ -73,25 +128,8 @@ def write_entry(
         files=digests,
         entry_sha256=entry_digest(digests),
     )
-    gold = GoldEntry(entry, metadata, render_png, pinned.entry_sha256)
-    known = manifest.entries.get(task_id)
-    if known is not None and known != pinned:
-        raise EvaluationError(
-            f"the gold of {task_id!r} stands already and is another",
-            code="gold_exists",
-            hint="Build into a new cache folder; an old cache stays readable for scoring again.",
-        )
-    demand_usable(task_id, manifest, pinned, entry, metadata)
-    _demand_self_check(gold)
-    folder = entry_folder(gold_dir, evaluator, task_id)
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in contents.items():
-        replace_file(folder / name, content)
-    replace_file(
-        gold_dir / MANIFEST_NAME,
-        dump_pretty(manifest.model_copy(update={"entries": {**manifest.entries, task_id: pinned}})),
-    )
-    return gold
+    demand_usable(task_id, evaluator, pinned, entry, metadata)
+    return Draft(GoldEntry(entry, metadata, render_png, pinned.entry_sha256), evaluator, pinned, contents)
 
 
 def _manifest_for(gold_dir: Path, evaluator: PinnedEvaluator) -> Manifest:
@@ -107,8 +145,12 @@ def _manifest_for(gold_dir: Path, evaluator: PinnedEvaluator) -> Manifest:
     return manifest
 
 
-def _demand_self_check(gold: GoldEntry) -> None:
-    score = score_drawing(candidate=gold.metadata, render=gold.render, gold=gold).score
+def demand_self_check(gold: GoldEntry) -> None:
+    """Raises `EvaluationError` (`gold_self_check`) unless the gold scores exactly 1 against itself.
+
+    A gold without a render is checked without.
+    """
+    score = score_drawing(candidate=gold.metadata, render=gold.render or None, gold=gold).score
     below = [name for name, part in sorted(score.components.items()) if part.applicable and part.score != 1.0]
     if score.deterministic != 1.0 or below:
         raise EvaluationError(

@@ -8,16 +8,9 @@ from pathlib import Path, PurePosixPath
 
 from broker.evaluator.export import Facts
 from broker.evaluator.render import render_flats
-from contract.metadata import Metadata
 from contract.records import dump_pretty
 from evaluator_client.gold_writer import write_entry
-
-# Scoring contract, section 4.
-RENDER_SIZE_PX = (1600, 1200)
-# Left free on each side of the drawing, as a share of it: room for dimension texts, and for strokes that are too long.
-MARGIN_SHARE = 0.1
-
-Window = tuple[float, float, float, float]
+from evaluator_client.windows import RENDER_SIZE_PX, window_of
 
 
 def gold_cache_files(
@@ -47,16 +40,3 @@ def gold_cache_files(
             )
         paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
         return {PurePosixPath(path.relative_to(folder)): path.read_bytes() for path in paths}
-
-
-def window_of(metadata: Metadata) -> Window:
-    """The part of the sheet that renders show: the gold with a margin, in the proportions of the picture."""
-    box = metadata.extents.visible
-    assert box is not None, "a gold has something visible"
-    (left, low, _), (right, high, _) = box.min, box.max
-    width, height = (right - left) * (1 + 2 * MARGIN_SHARE), (high - low) * (1 + 2 * MARGIN_SHARE)
-    aspect = RENDER_SIZE_PX[0] / RENDER_SIZE_PX[1]
-    width, height = max(width, height * aspect), max(height, width / aspect)
-    x, y = (left + right) / 2, (low + high) / 2
-    sides = (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
-    return tuple(round(side, 6) for side in sides)  # type: ignore[return-value]  # four of them
