@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import orjson
@@ -11,7 +11,7 @@ from contract.actions import TOOL_DESCRIPTION, TOOL_NAME, tool_schema
 from contract.pricing import Usage
 from contract.profiles import Profile
 from pilot.models.body import Piece, merged
-from pilot.models.json_pieces import HOLE, BodyHead, ImageTemplate, listed
+from pilot.models.json_pieces import HOLE, BodyHead, ImageTemplate
 from pilot.models.prompt import system_text
 from pilot.models.reading import (
     BadUsage,
@@ -25,6 +25,7 @@ from pilot.models.reading import (
     usable_arguments,
 )
 from pilot.models.sticky import sticky_fields, sticky_headers
+from pilot.models.user_message import UserMessages
 from pilot.models.wire import Opening, Outcome, Request, Said, Shown
 
 PATH: Final = "/chat/completions"
@@ -38,7 +39,6 @@ CHOICES: Final[dict[str, Any]] = {
 CALL_MARKUP: Final = "<|tool_call"
 # Fireworks says here what the body sometimes leaves out.
 CACHED_HEADER: Final = "fireworks-cached-prompt-tokens"
-_IMAGE: Final = ImageTemplate.of({"type": "image_url", "image_url": {"url": f"data:image/png;base64,{HOLE}"}})
 
 
 class ChatWire:
@@ -64,8 +64,7 @@ class ChatWire:
 
     def first_user(self, opening: Opening, shown: Shown) -> tuple[Piece, ...]:
         """The user message with the task, its picture, what is left of earlier turns, and the desktop."""
-        digest = () if opening.digest is None else (_text(opening.digest),)
-        return _message([_text(opening.text), _IMAGE.filled(opening.reference), *digest, *_shown(shown)])
+        return _USER.message(_USER.first(opening, shown))
 
     def assistant(self, response: dict[str, Any], *, keeps_thinking: bool) -> tuple[Piece, ...]:
         """The assistant message: its text, its call, and its reasoning where the provider wants it back."""
@@ -80,7 +79,7 @@ class ChatWire:
         """The `tool` message, which has to be the next one, and a user message with the desktop."""
         call = _calls(_message_of(object_at(response, "body")))[0]
         result = {"role": "tool", "tool_call_id": call.call_id, "content": outcome.text}
-        return merged((orjson.dumps(result), b",", *_message(_shown(shown))))
+        return merged((orjson.dumps(result), b",", *_USER.message(_USER.shown(shown))))
 
     def request(self, items: Sequence[tuple[Piece, ...]]) -> Request:
         """The whole request with these items behind the system message."""
@@ -109,20 +108,12 @@ class ChatWire:
         )
 
 
-def _shown(shown: Shown) -> Iterator[tuple[Piece, ...]]:
-    yield _text(shown.text)
-    if shown.frame is not None:
-        yield _IMAGE.filled(shown.frame)
-    # Behind the frame, so that a request which is asked again extends the bytes of the one before.
-    yield from (_text(note) for note in shown.notes)
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
 
 
-def _message(parts: Iterable[tuple[Piece, ...]]) -> tuple[Piece, ...]:
-    return listed(b'{"role":"user","content":[', parts, b"]}")
-
-
-def _text(text: str) -> tuple[Piece, ...]:
-    return (orjson.dumps({"type": "text", "text": text}),)
+_IMAGE: Final = ImageTemplate.of({"type": "image_url", "image_url": {"url": f"data:image/png;base64,{HOLE}"}})
+_USER: Final = UserMessages(text=_text, image=_IMAGE, reference=_IMAGE)
 
 
 def _message_of(body: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 from urllib.parse import quote
 
@@ -12,7 +12,7 @@ from contract.actions import TOOL_DESCRIPTION, TOOL_NAME, tool_schema
 from contract.pricing import Usage
 from contract.profiles import Profile
 from pilot.models.body import Piece
-from pilot.models.json_pieces import HOLE, BodyHead, ImageTemplate, listed
+from pilot.models.json_pieces import HOLE, BodyHead, ImageTemplate
 from pilot.models.prompt import system_text
 from pilot.models.reading import (
     BadUsage,
@@ -28,6 +28,7 @@ from pilot.models.reading import (
     usable_arguments,
 )
 from pilot.models.sticky import sticky_headers
+from pilot.models.user_message import UserMessages
 from pilot.models.wire import Opening, Outcome, Request, Said, Shown
 
 KEPT: Final = ("output", "stopReason", "usage", "metrics")
@@ -42,7 +43,6 @@ CHOICES: Final[dict[str, dict[str, Any]]] = {
     "any": {"any": {}},
     "auto": {"auto": {}},
 }
-_IMAGE: Final = ImageTemplate.of({"image": {"format": "png", "source": {"bytes": HOLE}}})
 
 
 class ConverseWire:
@@ -67,10 +67,7 @@ class ConverseWire:
 
     def first_user(self, opening: Opening, shown: Shown) -> tuple[Piece, ...]:
         """The user message with the task, its picture, what is left of earlier turns, and the desktop."""
-        cached = [(orjson.dumps(point),) for point in self._cache_points]
-        digest = () if opening.digest is None else (_text(opening.digest),)
-        reference = _IMAGE.filled(opening.reference)
-        return _message([_text(opening.text), reference, *cached, *digest, *_shown(shown)])
+        return _USER.message(_USER.first(opening, shown, behind_reference=self._cache_points))
 
     def assistant(self, response: dict[str, Any], *, keeps_thinking: bool) -> tuple[Piece, ...]:
         """The assistant message with every block as it came."""
@@ -90,7 +87,7 @@ class ConverseWire:
             "content": [{"text": outcome.text}],
             "status": "error" if outcome.is_error else "success",
         }
-        return _message([(orjson.dumps({"toolResult": result}),), *_shown(shown)])
+        return _USER.message([(orjson.dumps({"toolResult": result}),), *_USER.shown(shown)])
 
     def request(self, items: Sequence[tuple[Piece, ...]]) -> Request:
         """The whole request with these messages."""
@@ -115,20 +112,12 @@ class ConverseWire:
         )
 
 
-def _shown(shown: Shown) -> Iterator[tuple[Piece, ...]]:
-    yield _text(shown.text)
-    if shown.frame is not None:
-        yield _IMAGE.filled(shown.frame)
-    # Behind the frame, so that a request which is asked again extends the bytes of the one before.
-    yield from (_text(note) for note in shown.notes)
+def _text(text: str) -> dict[str, Any]:
+    return {"text": text}
 
 
-def _message(parts: Iterable[tuple[Piece, ...]]) -> tuple[Piece, ...]:
-    return listed(b'{"role":"user","content":[', parts, b"]}")
-
-
-def _text(text: str) -> tuple[Piece, ...]:
-    return (orjson.dumps({"text": text}),)
+_IMAGE: Final = ImageTemplate.of({"image": {"format": "png", "source": {"bytes": HOLE}}})
+_USER: Final = UserMessages(text=_text, image=_IMAGE, reference=_IMAGE)
 
 
 def _is_empty_text(block: dict[str, Any]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal
 
 import orjson
@@ -11,7 +11,7 @@ from contract.actions import TOOL_DESCRIPTION, TOOL_NAME, tool_schema
 from contract.pricing import Usage
 from contract.profiles import Profile
 from pilot.models.body import Piece
-from pilot.models.json_pieces import HOLE, BodyHead, ImageTemplate, listed
+from pilot.models.json_pieces import HOLE, BodyHead, ImageTemplate
 from pilot.models.prompt import system_text
 from pilot.models.reading import (
     BadUsage,
@@ -27,6 +27,7 @@ from pilot.models.reading import (
     usable_arguments,
 )
 from pilot.models.sticky import sticky_fields, sticky_headers
+from pilot.models.user_message import UserMessages
 from pilot.models.wire import Opening, Outcome, Request, Said, Shown
 
 PATH: Final = "/v1/messages"
@@ -57,7 +58,7 @@ class MessagesWire:
         self._model = model
         self._headers = {**profile.headers, **sticky_headers(profile, session_id)}
         caching = {"cache_control": {"type": "ephemeral", "ttl": profile.cache_ttl}} if profile.cache_ttl else {}
-        self._reference = _image_template(caching)
+        self._user = UserMessages(text=_text, image=_image_template({}), reference=_image_template(caching))
         system = {"type": "text", "text": system_text(must_call=profile.tool_choice != "forced"), **caching}
         strict = {"strict": True} if profile.strict_tools else {}
         tool = {"name": TOOL_NAME, "description": TOOL_DESCRIPTION, **strict, "input_schema": tool_schema()}
@@ -75,8 +76,7 @@ class MessagesWire:
 
     def first_user(self, opening: Opening, shown: Shown) -> tuple[Piece, ...]:
         """The user message with the task, its picture, what is left of earlier turns, and the desktop."""
-        digest = () if opening.digest is None else (_text(opening.digest),)
-        return _message([_text(opening.text), self._reference.filled(opening.reference), *digest, *_shown(shown)])
+        return self._user.message(self._user.first(opening, shown))
 
     def assistant(self, response: dict[str, Any], *, keeps_thinking: bool) -> tuple[Piece, ...]:
         """The assistant message with every block as it came; compaction blocks too, whether they worked or not."""
@@ -98,7 +98,7 @@ class MessagesWire:
         }
         if outcome.is_error:
             result["is_error"] = True
-        return _message([(orjson.dumps(result),), *_shown(shown)])
+        return self._user.message([(orjson.dumps(result),), *self._user.shown(shown)])
 
     def request(self, items: Sequence[tuple[Piece, ...]]) -> Request:
         """The whole request with these messages."""
@@ -130,23 +130,8 @@ def _image_template(more: dict[str, Any]) -> ImageTemplate:
     return ImageTemplate.of({"type": "image", "source": source, **more})
 
 
-_IMAGE: Final = _image_template({})
-
-
-def _shown(shown: Shown) -> Iterator[tuple[Piece, ...]]:
-    yield _text(shown.text)
-    if shown.frame is not None:
-        yield _IMAGE.filled(shown.frame)
-    # Behind the frame, so that a request which is asked again extends the bytes of the one before.
-    yield from (_text(note) for note in shown.notes)
-
-
-def _message(parts: Iterable[tuple[Piece, ...]]) -> tuple[Piece, ...]:
-    return listed(b'{"role":"user","content":[', parts, b"]}")
-
-
-def _text(text: str) -> tuple[Piece, ...]:
-    return (orjson.dumps({"type": "text", "text": text}),)
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
 
 
 def _is_empty_text(block: dict[str, Any]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ from contract.actions import TOOL_DESCRIPTION, TOOL_NAME, tool_schema
 from contract.pricing import Usage
 from contract.profiles import Profile
 from pilot.models.body import Piece, merged
-from pilot.models.json_pieces import HOLE, BodyHead, ImageTemplate, listed
+from pilot.models.json_pieces import HOLE, BodyHead, ImageTemplate
 from pilot.models.prompt import system_text
 from pilot.models.reading import (
     BadUsage,
@@ -29,6 +29,7 @@ from pilot.models.reading import (
     usable_arguments,
 )
 from pilot.models.sticky import sticky_fields, sticky_headers
+from pilot.models.user_message import UserMessages
 from pilot.models.wire import Opening, Outcome, Request, Said, Shown
 
 PATH: Final = "/responses"
@@ -59,8 +60,9 @@ class ResponsesWire:
         self._model = model
         self._headers = {**profile.headers, **sticky_headers(profile, session_id)}
         detail = {"detail": profile.image_detail} if profile.image_detail else {}
-        self._image = ImageTemplate.of(
-            {"type": "input_image", "image_url": f"data:image/png;base64,{HOLE}", **detail},
+        image = ImageTemplate.of({"type": "input_image", "image_url": f"data:image/png;base64,{HOLE}", **detail})
+        self._user = UserMessages(
+            text=_text, image=image, reference=image, opened=b'{"type":"message","role":"user","content":['
         )
         caching = {"cache_control": {"type": "ephemeral", "ttl": profile.cache_ttl}} if profile.cache_ttl else {}
         fields = {
@@ -86,8 +88,7 @@ class ResponsesWire:
 
     def first_user(self, opening: Opening, shown: Shown) -> tuple[Piece, ...]:
         """The user message with the task, its picture, what is left of earlier turns, and the desktop."""
-        digest = () if opening.digest is None else (_text(opening.digest),)
-        return _message([_text(opening.text), self._image.filled(opening.reference), *digest, *self._shown(shown)])
+        return self._user.message(self._user.first(opening, shown))
 
     def assistant(self, response: dict[str, Any], *, keeps_thinking: bool) -> tuple[Piece, ...]:
         """The call, and before it the reasoning that led to it."""
@@ -104,7 +105,7 @@ class ResponsesWire:
         """The call's output, and a user message with the desktop."""
         calls = _calls(objects_at(object_at(response, "body"), "output"))
         result = {"type": "function_call_output", "call_id": calls[0].call_id, "output": outcome.text}
-        return merged((orjson.dumps(result), b",", *_message(self._shown(shown))))
+        return merged((orjson.dumps(result), b",", *self._user.message(self._user.shown(shown))))
 
     def request(self, items: Sequence[tuple[Piece, ...]]) -> Request:
         """The whole request with these items as its input."""
@@ -133,20 +134,9 @@ class ResponsesWire:
             is_refusal=arguments is None and (bool(refusals) or is_filtered),
         )
 
-    def _shown(self, shown: Shown) -> Iterator[tuple[Piece, ...]]:
-        yield _text(shown.text)
-        if shown.frame is not None:
-            yield self._image.filled(shown.frame)
-        # Behind the frame, so that a request which is asked again extends the bytes of the one before.
-        yield from (_text(note) for note in shown.notes)
 
-
-def _message(parts: Sequence[tuple[Piece, ...]] | Iterator[tuple[Piece, ...]]) -> tuple[Piece, ...]:
-    return listed(b'{"type":"message","role":"user","content":[', parts, b"]}")
-
-
-def _text(text: str) -> tuple[Piece, ...]:
-    return (orjson.dumps({"type": "input_text", "text": text}),)
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "input_text", "text": text}
 
 
 def _calls(output: list[dict[str, Any]]) -> list[Call]:
