@@ -102,7 +102,7 @@ class Retries(Record):
 
 
 class Waiting(Record):
-    """What the pilot waits for, since when (the first failure of its kind in a row), and until when it will not try again.
+    """What the pilot waits for, since when (the first of its kind in a row), and until when it will not try again.
 
     `alarm` is set once it has waited for minutes for something that does not heal by itself.
     """
