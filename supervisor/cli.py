@@ -14,6 +14,7 @@ from typing import Final
 import click
 
 from supervisor.entry import Session, debug_option, run
+from supervisor.score_command import score
 
 FOLDER: Final = click.Path(path_type=Path)
 # The names of contract/config.py, which is too heavy to import for `--help`; a test compares them.
@@ -40,6 +41,12 @@ def models_main() -> None:
     """`autocad-bench-models`."""
     _take_sigterm_as_sigint()
     sys.exit(run(models, sys.argv[1:], program="autocad-bench-models", environment=os.environ))
+
+
+def score_main() -> None:
+    """`autocad-bench-score`."""
+    _take_sigterm_as_sigint()
+    sys.exit(run(score, sys.argv[1:], program="autocad-bench-score", environment=os.environ))
 
 
 def _take_sigterm_as_sigint() -> None:
@@ -183,6 +190,42 @@ def evaluate(*, folder: Path, rollout_id: str | None, gold_cache: Path | None, a
     return run_evaluate(folder=folder, rollout_id=rollout_id, gold_cache=gold_cache, as_json=as_json, stream=sys.stdout)
 
 
+@autocad_bench.command(
+    epilog="Exit status: 0 every mean has its coverage; 1 one is below the floor; 2 a folder or a file cannot be used."
+)
+@click.argument("folders", type=FOLDER, nargs=-1, required=True)
+@click.option("--pool", "is_pooled", is_flag=True, help="One table over all runs; equal assignments are repeats.")
+@click.option("--coverage-floor", type=click.FloatRange(0, 1), help="Another floor than the runs' own.")
+@click.option("--html", type=FOLDER, help="Write one self-contained page with plots.")
+@click.option("--csv", type=FOLDER, help="Write the rollouts, one a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+@debug_option
+def report(
+    *,
+    folders: tuple[Path, ...],
+    is_pooled: bool,
+    coverage_floor: float | None,
+    html: Path | None,
+    csv: Path | None,
+    as_json: bool,
+) -> int:
+    """Scores with coverage and intervals, comparisons, costs and failures of the runs in FOLDERS.
+
+    Each is a run folder, or a folder of run folders. Several runs stand side by side, and show a trend.
+    """
+    from supervisor.report_command import run_report
+
+    return run_report(
+        folders=folders,
+        is_pooled=is_pooled,
+        coverage_floor=coverage_floor,
+        html=html,
+        csv=csv,
+        as_json=as_json,
+        stream=sys.stdout,
+    )
+
+
 @autocad_bench.group()
 def gold() -> None:
     """Gold caches: the pinned truth that drawings are compared with."""
@@ -196,6 +239,9 @@ def verify(*, gold_cache: Path | None) -> int:
     from supervisor.gold_command import run_verify
 
     return run_verify(gold_cache, stream=sys.stdout)
+
+
+autocad_bench.add_command(score)
 
 
 if __name__ == "__main__":
