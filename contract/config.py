@@ -123,6 +123,8 @@ class BatchConfig(Record):
     # A price table, "unpriced" (costs are unknown and the operator accepts it), or null for models that cost nothing.
     pricing: str | None = None
     limits: Limits = Field(default_factory=Limits)
+    # The least share of enabled rollouts that must count before a mean may be believed; below it a command ends with 1.
+    coverage_floor: Annotated[float, Field(ge=0, le=1)] = 0.9
     # A provider's base URL, as its SDK takes it: https, or http on loopback.
     endpoints: dict[str, str] = Field(default_factory=dict)
     # Null: the host's region and profile, when the host is an instance.

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from contract.batch_records import BatchState, RolloutRow
+from contract.config import BatchConfig
 from contract.phases import Outcome, Phase
 from contract.records import read_record
 from contract.run_dir import BatchDir
@@ -24,15 +25,16 @@ TABLE_COLUMNS_MIN: Final = 140
 def print_summary(batch_dir: BatchDir, *, as_json: bool, stream: IO[str], exit_code: int) -> None:
     """Print the final state of the batch in `batch_dir`. Raises `StateError` when it has none."""
     state = read_record(batch_dir.state, BatchState)
+    floor = read_record(batch_dir.config, BatchConfig).coverage_floor
     if as_json:
-        document = summary_document(state, folder=batch_dir.root, exit_code=exit_code)
+        document = summary_document(state, folder=batch_dir.root, coverage_floor=floor, exit_code=exit_code)
         stream.write(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
     else:
-        _print_table(state, batch_dir.root, stream)
+        _print_table(state, batch_dir.root, stream, coverage_floor=floor)
     stream.flush()
 
 
-def summary_document(state: BatchState, *, folder: Path, exit_code: int) -> dict[str, Any]:
+def summary_document(state: BatchState, *, folder: Path, coverage_floor: float, exit_code: int) -> dict[str, Any]:
     """The batch's result as plain JSON values, schema `autocad-bench.summary/1`."""
     counted = _counted(state)
     return {
@@ -47,6 +49,8 @@ def summary_document(state: BatchState, *, folder: Path, exit_code: int) -> dict
             "mean": _mean(counted),
             "counted": len(counted),
             "enabled": len(state.rollouts),
+            "coverage": len(counted) / len(state.rollouts),
+            "coverage_floor": coverage_floor,
         },
         "cost": _cost_document(state),
         "rollouts": [row.model_dump(mode="json") for row in state.rollouts],
@@ -73,7 +77,7 @@ def _mean(counted: list[RolloutRow]) -> float | None:
     return statistics.fmean(scores) if scores else None
 
 
-def _print_table(state: BatchState, folder: Path, stream: IO[str]) -> None:
+def _print_table(state: BatchState, folder: Path, stream: IO[str], *, coverage_floor: float) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -90,6 +94,8 @@ def _print_table(state: BatchState, folder: Path, stream: IO[str]) -> None:
     mean = _mean(counted)
     shown = "no score" if mean is None else f"mean score {mean:.4f}"
     console.print(f"{shown} over {len(counted)} counted of {len(state.rollouts)} enabled rollouts", soft_wrap=True)
+    if len(counted) < coverage_floor * len(state.rollouts):
+        console.print(f"coverage is below the floor of {coverage_floor:g}: the mean is not to be relied on")
     for row in state.rollouts:
         if row.outcome is Outcome.VOID:
             cause = row.cause.value if row.cause else "unknown"
