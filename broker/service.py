@@ -270,7 +270,11 @@ class Service:
     def _save(self, request: SaveRequest) -> ArtifactReply:
         if self._driver.state() == "stopped":
             raise Refusal(ErrorCode.NOT_RESET, "the desktop was not reset", hint="Reset it first.")
-        return self._hand_over(self._driver.save(), self._driver.artifact_name, request.upload)
+        drawing = self._driver.save()
+        # Export says that it is too large, and that is what it is worth: no fault of ours.
+        if not drawing.is_symlink() and drawing.is_file() and drawing.stat().st_size > ARTIFACT_BYTES_MAX:
+            return _described(drawing, self._driver.artifact_name)
+        return self._hand_over(drawing, self._driver.artifact_name, request.upload)
 
     def _export(self, request: ExportRequest) -> ArtifactReply:
         drawing, out = self._drawing(), self._scratch("metadata.json")
@@ -309,12 +313,11 @@ class Service:
             raise Refusal(
                 ErrorCode.UPLOAD_FAILED,
                 f"{name} has {size_bytes} bytes; at most {ARTIFACT_BYTES_MAX} travel",
-                hint="Export says what the drawing is; score it as too large.",
+                hint="Look at the drawing: it has more in it than facts about it can say.",
             )
-        with path.open("rb") as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        reply = _described(path, name)
         self._send(path, grant)
-        return ArtifactReply(name=name, is_present=True, sha256=sha256, size_bytes=size_bytes)
+        return reply
 
     def _once(self, request: ResetRequest | SaveRequest | ExportRequest | RenderRequest, kind: type[R], do: Any) -> R:
         """The same reply for the same request id. What failed is tried again."""
@@ -378,6 +381,12 @@ def _start_drawing(request: ResetRequest) -> bytes:
             ErrorCode.INVALID_REQUEST, "the start drawing arrived damaged", hint="Send the same request again."
         )
     return drawing
+
+
+def _described(path: Path, name: str) -> ArtifactReply:
+    with path.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    return ArtifactReply(name=name, is_present=True, sha256=sha256, size_bytes=path.stat().st_size)
 
 
 def _fingerprint(request: Record) -> str:

@@ -241,7 +241,10 @@ class RenderRequest(Record):
 
 
 class ArtifactReply(Record):
-    """What was uploaded, as the broker measured it. `is_present` is false when the model left no file (no upload)."""
+    """What was uploaded, as the broker measured it. `is_present` is false when the model left no file (no upload).
+
+    A saved drawing of more than `ARTIFACT_BYTES_MAX` is described and not uploaded.
+    """
 
     name: str
     is_present: bool

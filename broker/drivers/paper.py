@@ -10,6 +10,7 @@ drawn. An untouched sheet hands the start drawing back byte by byte.
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
@@ -55,7 +56,10 @@ PointXY = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class PaperFaults:
-    """What goes wrong, for tests: at which action since the reset (from 1), how slow, and what the frame looks like."""
+    """What goes wrong, for tests: at which action since the reset (from 1), how slow, and what the frame looks like.
+
+    `artifact_bytes`: what a saved drawing is padded to; 0 leaves it alone.
+    """
 
     cad_dies_at: int | None = None
     cad_hangs_at: int | None = None
@@ -63,6 +67,7 @@ class PaperFaults:
     resets_that_fail: int = 0
     action_s: float = 0.0
     verdict: Verdict = Verdict.OK
+    artifact_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +146,8 @@ class PaperDriver:
         self._drawing.write_bytes(self._start_drawing)
         if self._sheet.shapes:
             _write_dxf(self._drawing, self._sheet.shapes)
+        if self._faults.artifact_bytes:
+            os.truncate(self._drawing, self._faults.artifact_bytes)
         return self._drawing
 
     def state(self) -> DriverState:

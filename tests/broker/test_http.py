@@ -18,6 +18,7 @@ from pydantic import SecretStr
 from broker.drivers.paper import PaperFaults
 from contract.actions import Move, TypeText, Wait, action_to_json
 from contract.broker_api import (
+    ARTIFACT_BYTES_MAX,
     ActionsRequest,
     ErrorCode,
     ExportRequest,
@@ -312,6 +313,19 @@ def test_save_is_repeated_by_its_id_without_a_second_upload(serve: Any, seed: by
     assert [(GRANT.url, seed)] == broker.sent
     other = request.model_copy(update={"upload": GRANT.model_copy(update={"bytes_max": 1})})
     assert code_of(lambda: client.save(other)) == ErrorCode.INVALID_REQUEST
+
+
+def test_a_drawing_that_is_too_large_is_told_and_not_sent(serve: Any, seed: bytes) -> None:
+    """What it is worth is for export to say; a fault of ours it is not."""
+    broker = serve(faults=PaperFaults(artifact_bytes=ARTIFACT_BYTES_MAX + 1))
+    client = broker.client()
+    lease_id = broker.handed_off(client, seed).lease_id
+    saved = client.save(SaveRequest(request_id="s", lease_id=lease_id, upload=GRANT))
+    client.export(ExportRequest(request_id="e", lease_id=lease_id, upload=GRANT))
+
+    assert (True, ARTIFACT_BYTES_MAX + 1) == (saved.is_present, saved.size_bytes)
+    assert ["export"] == broker.evaluator.calls
+    assert 1 == len(broker.sent)
 
 
 def test_a_long_batch_is_no_silence(serve: Any, seed: bytes) -> None:

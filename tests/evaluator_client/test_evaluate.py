@@ -15,7 +15,15 @@ import anyio
 import pytest
 
 from broker.evaluator.version import EVALUATOR_VERSION
-from contract.broker_api import ArtifactReply, ErrorCode, ExportRequest, RenderRequest, SaveRequest, UploadGrant
+from contract.broker_api import (
+    ARTIFACT_BYTES_MAX,
+    ArtifactReply,
+    ErrorCode,
+    ExportRequest,
+    RenderRequest,
+    SaveRequest,
+    UploadGrant,
+)
 from contract.errors import BrokerError, EvaluationError, StateError
 from contract.evaluation_records import EvaluationStatus, EvaluatorName, Stage
 from contract.phases import Cause
@@ -161,6 +169,22 @@ def test_a_broken_drawing_is_a_complete_zero_without_a_picture(tmp_path: Path, c
     assert ["attempt", "metadata"] == desk.calls
     assert not evaluation.render.exists()
     assert not evaluation.diff.exists()
+
+
+def test_a_drawing_that_is_too_large_to_travel_is_worth_nothing(tmp_path: Path) -> None:
+    """A model must not escape a zero by a drawing that no host can send."""
+
+    class Heavy(Desk):
+        def save(self, request: SaveRequest) -> ArtifactReply:
+            self.calls.append("attempt")
+            return ArtifactReply(name="attempt", is_present=True, sha256="0" * 64, size_bytes=ARTIFACT_BYTES_MAX + 1)
+
+    desk = Heavy(metadata=invalid_metadata("too_large"))
+    result = evaluate(desk, tmp_path)
+
+    assert Stage.INVALID == result.state
+    assert ["attempt", "metadata"] == desk.calls
+    assert not RunDir(tmp_path).attempt("dxf").exists()
 
 
 def test_no_drawing_at_all_is_invalid_too(tmp_path: Path) -> None:
