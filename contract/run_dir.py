@@ -47,6 +47,19 @@ class EvaluationDir:
     def vision_judge(self) -> Path:
         return self.root / "vision-judge"
 
+    @property
+    def judge_request(self) -> Path:
+        return self.vision_judge / "request.json"
+
+    @property
+    def judge_responses(self) -> Path:
+        """Every attempt to ask the judge, stored before its answer is used."""
+        return self.vision_judge / "responses.json"
+
+    @property
+    def judge_score(self) -> Path:
+        return self.vision_judge / "score.json"
+
     def rescore(self, number: int) -> EvaluationDir:
         """Where the `number`-th later scoring of the same artifacts stands; the first score is never touched."""
         return EvaluationDir(self.root / "rescored" / f"{number:04d}")

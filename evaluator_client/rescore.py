@@ -13,6 +13,7 @@ from contract.run_dir import EvaluationDir, RunDir
 from contract.score_records import Score
 from evaluator_client.collector import parse_metadata
 from evaluator_client.gold import GoldEntry, load_entry
+from evaluator_client.judge_again import judge_again
 from evaluator_client.score import ScoredDrawing, missing_artifact_score, score_drawing
 
 
@@ -35,11 +36,16 @@ def rescore(run_dir: RunDir, *, gold_dir: Path, evaluator: EvaluatorName) -> Res
     _check_archive(evaluation)
     gold = load_entry(gold_dir, first.task_id, evaluator_name=evaluator.name, evaluator_version=evaluator.version)
     again = _score(evaluation, first, gold)
+    judged = judge_again(evaluation, again.score, gold)
+    again = ScoredDrawing(judged.score, dump_pretty(judged.score), again.pictures)
     folder = _next_folder(evaluation)
     folder.root.mkdir(parents=True)
     if again.pictures is not None:
         replace_file(folder.diff, again.pictures.diff_png)
         replace_file(folder.overlay, again.pictures.overlay_png)
+    if judged.judge is not None:
+        folder.vision_judge.mkdir()
+        replace_file(folder.judge_score, dump_pretty(judged.judge))
     replace_file(folder.score, again.score_json)
     delta = _delta(first, again, is_identical=again.score_json == evaluation.score.read_bytes())
     replace_file(folder.root / "delta.json", dump_pretty(delta))

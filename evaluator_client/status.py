@@ -61,8 +61,21 @@ class StatusFile:
 
     def _checksums(self) -> dict[str, str]:
         folder = self._folder
-        files = (folder.metadata, folder.render, folder.score, folder.diff, folder.overlay)
-        return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files if path.is_file()}
+        files = (
+            folder.metadata,
+            folder.render,
+            folder.score,
+            folder.diff,
+            folder.overlay,
+            folder.judge_request,
+            folder.judge_responses,
+            folder.judge_score,
+        )
+        return {
+            path.relative_to(folder.root).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in files
+            if path.is_file()
+        }
 
     def _write(self) -> None:
         write_record(self._folder.status, self.status)

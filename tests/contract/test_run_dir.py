@@ -35,6 +35,9 @@ def test_the_tree_is_the_operator_contracts() -> None:
         evaluation.score,
         evaluation.diff,
         evaluation.vision_judge,
+        evaluation.judge_request,
+        evaluation.judge_responses,
+        evaluation.judge_score,
         evaluation.rescore(1).score,
     ]
 
@@ -61,6 +64,9 @@ def test_the_tree_is_the_operator_contracts() -> None:
         "out/rollouts/openai-5-6-sol/evaluation/score.json",
         "out/rollouts/openai-5-6-sol/evaluation/diff.png",
         "out/rollouts/openai-5-6-sol/evaluation/vision-judge",
+        "out/rollouts/openai-5-6-sol/evaluation/vision-judge/request.json",
+        "out/rollouts/openai-5-6-sol/evaluation/vision-judge/responses.json",
+        "out/rollouts/openai-5-6-sol/evaluation/vision-judge/score.json",
         "out/rollouts/openai-5-6-sol/evaluation/rescored/0001/score.json",
     ] == [str(path) for path in paths]
 
