@@ -195,6 +195,9 @@ def evaluate(*, folder: Path, rollout_id: str | None, gold_cache: Path | None, a
 )
 @click.argument("folders", type=FOLDER, nargs=-1, required=True)
 @click.option("--pool", "is_pooled", is_flag=True, help="One table over all runs; equal assignments are repeats.")
+@click.option(
+    "--rescored", "takes_rescored", is_flag=True, help="Take the newest score of `evaluate` where there is one."
+)
 @click.option("--coverage-floor", type=click.FloatRange(0, 1), help="Another floor than the runs' own.")
 @click.option("--html", type=FOLDER, help="Write one self-contained page with plots.")
 @click.option("--csv", type=FOLDER, help="Write the rollouts, one a line.")
@@ -204,6 +207,7 @@ def report(
     *,
     folders: tuple[Path, ...],
     is_pooled: bool,
+    takes_rescored: bool,
     coverage_floor: float | None,
     html: Path | None,
     csv: Path | None,
@@ -218,6 +222,7 @@ def report(
     return run_report(
         folders=folders,
         is_pooled=is_pooled,
+        takes_rescored=takes_rescored,
         coverage_floor=coverage_floor,
         html=html,
         csv=csv,

@@ -18,6 +18,7 @@ def run_report(
     *,
     folders: Sequence[Path],
     is_pooled: bool,
+    takes_rescored: bool,
     coverage_floor: float | None,
     html: Path | None,
     csv: Path | None,
@@ -32,7 +33,7 @@ def run_report(
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
             hint = "Name a file in a folder that exists."
             raise ConfigError(f"{path} cannot be a file", hint=hint, code="output_invalid", field=option)
-    runs = read_runs(folders)
+    runs = read_runs(folders, takes_rescored=takes_rescored)
     report = build_report(runs, is_pooled=is_pooled, coverage_floor=coverage_floor)
     if csv is not None:
         replace_file(csv, csv_bytes(runs))

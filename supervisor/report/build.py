@@ -89,7 +89,7 @@ def _group(label: str, runs: Sequence[Run], coverage_floor: float | None) -> Gro
     if reason is not None:
         raise ConfigError(
             f"these scores cannot stand in one mean: {reason}",
-            hint="Score them again with `evaluate`, or report them apart.",
+            hint="Score them again with `evaluate` and report them with --rescored, or leave --pool out.",
             code="scores_not_alike",
         )
     samples = [Sample(run.label, played) for run in runs for played in run.rollouts]
@@ -191,5 +191,6 @@ def _run_facts(run: Run, coverage_floor: float | None) -> RunFacts:
         enabled=len(run.rollouts),
         coverage=len(scores) / len(run.rollouts) if run.rollouts else 0.0,
         coverage_floor=coverage_floor if coverage_floor is not None else run.coverage_floor,
+        rescored=sum(played.is_rescored for played in run.rollouts),
         rerun_of=f"{origin.batch_id}/{origin.rollout_id}" if origin is not None else None,
     )

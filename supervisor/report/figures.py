@@ -29,6 +29,8 @@ class RunFacts(Record):
     enabled: int
     coverage: float
     coverage_floor: float
+    # How many of the counted are reported with a later score than their first.
+    rescored: int
     # "batch id/rollout id" of the first play, when this is a manual re-run.
     rerun_of: str | None
 

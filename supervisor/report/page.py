@@ -28,7 +28,7 @@ svg{display:block;height:auto;width:100%}svg[width]{width:auto}svg text{fill:var
 .grid{stroke:var(--rule)}.bar{stroke:var(--soft);stroke-width:1.5}.break{stroke:var(--ink);stroke-dasharray:3 4}
 .line{fill:none;stroke:var(--accent);stroke-width:1.5}.dot{fill:var(--accent);stroke:var(--accent);stroke-width:2}
 .weak{fill:var(--soft);stroke:var(--soft)}.hollow{fill:var(--page)}.heat{fill:var(--heat)}
-.void{fill:none;stroke:var(--soft);stroke-dasharray:4 3}
+.void{fill:none;stroke:var(--soft);stroke-dasharray:4 3}.label{paint-order:stroke;stroke:var(--page);stroke-width:4px}
 """
 
 
@@ -49,7 +49,10 @@ def page_bytes(report: Report) -> bytes:
         *(part for group in report.groups for part in _group(group)),
     ]
     if report.trends:
-        parts += ["<h2>Over time</h2>", _note("A dashed line parts runs that cannot be compared.")]
+        parts += [
+            "<h2>Over time</h2>",
+            _note("A dashed line parts runs that cannot be compared; hollow points are below their coverage floor."),
+        ]
     for trend in report.trends:
         parts += [f"<h3>{escape(trend.benchmark)}: {escape(trend.model)}</h3>", trend_plot(trend, floors)]
         reasons = [f"{point.run}: {point.break_reason}" for point in trend.points if point.break_reason]
@@ -72,7 +75,8 @@ def _runs_table(report: Report) -> str:
             run.benchmark,
             run.status.value,
             f"{run.created_at:%Y-%m-%d %H:%M}",
-            f"{run.counted}/{run.enabled} ({run.coverage:.1%})",
+            f"{run.counted}/{run.enabled} ({run.coverage:.1%})"
+            + (f", {run.rescored} scored again" if run.rescored else ""),
             ", ".join(run.evaluators),
             ", ".join(run.score_versions),
             ", ".join(run.judge_ids) or words.NOTHING,
@@ -103,6 +107,11 @@ def _group(group: Group) -> Iterable[str]:
     plot = pareto(group)
     unknown = [model.model for model in group.models if model.cost.mean_usd is None]
     yield plot if plot is not None else _note("No plot: no model is known to have cost anything.")
+    if plot is not None:
+        yield _note(
+            "#1 is the first model of the table. The line is what nothing cheaper reaches. Hollow points are never on "
+            "it: their coverage is below the floor, or (→) their cost is a lower bound."
+        )
     if unknown:
         yield _note(f"Of unknown cost: {', '.join(unknown)}")
     yield f'<h3>By task</h3><div class="wide">{heat_map(group)}</div>'

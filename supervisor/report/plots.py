@@ -31,6 +31,11 @@ class _Point:
     usd: float
     mean: float
 
+    @property
+    def is_unsure(self) -> bool:
+        """True when its cost may be higher, or too little counts for its mean."""
+        return self.model.cost.is_lower_bound or self.model.is_below_floor
+
 
 def pareto(group: Group) -> str | None:
     """Mean cost against mean score, with the frontier; null when no model is known to have cost anything."""
@@ -52,7 +57,7 @@ def pareto(group: Group) -> str | None:
     parts.append(
         _text((56 + width - 24) / 2, height - 8, "mean cost of a counted rollout, US dollars", anchor="middle")
     )
-    frontier = pareto_frontier([(point.usd, point.mean, point.model.cost.is_lower_bound) for point in points])
+    frontier = pareto_frontier([(point.usd, point.mean, point.is_unsure) for point in points])
     steps = [(place_x(points[index].usd), place_y(points[index].mean)) for index in frontier]
     parts.append(_steps(steps, end=width - 24))
     for index, point in enumerate(points):
@@ -61,23 +66,20 @@ def pareto(group: Group) -> str | None:
 
 
 def pareto_frontier(points: Sequence[tuple[float, float, bool]]) -> list[int]:
-    """Positions of (cost, score, cost is a lower bound) that nothing cheaper reaches, cheapest first.
-
-    A lower bound is never on it: its true cost may be any.
-    """
+    """Positions of (cost, score, is unsure) that nothing cheaper reaches, cheapest first; never what is unsure."""
     order = sorted(range(len(points)), key=lambda index: (points[index][0], -points[index][1]))
     best = -math.inf
     frontier = []
     for index in order:
-        _, score, is_bound = points[index]
-        if score > best and not is_bound:
+        _, score, is_unsure = points[index]
+        if score > best and not is_unsure:
             best = score
             frontier.append(index)
     return frontier
 
 
 def heat_map(group: Group) -> str:
-    """Mean score of each model on each task; a hatched cell has no counted rollout, an empty one was not asked for."""
+    """Mean score of each model on each task; a dashed cell has no counted rollout, an absent one was not played."""
     left, top = 290, 96
     cell_width, cell_height = CELL_PX
     width = left + cell_width * len(group.tasks) + 60
@@ -128,7 +130,8 @@ def trend_plot(trend: Trend, floors: Mapping[str, float]) -> str:
         is_unsure = found.coverage < floors.get(point.run, 0.0)
         title = f"{point.run}: {words.number(found.mean)} {words.interval(found.clustered)}, {words.coverage(found)}"
         parts.append(_dot(x, place_y(found.mean), is_hollow=is_unsure, title=title))
-    parts.append(f'<path class="line" d="{" ".join(part for part in line if part)}"/>')
+    # Below the dots, which may be hollow.
+    parts.insert(0, f'<path class="line" d="{" ".join(part for part in line if part)}"/>')
     first, last = trend.points[0], trend.points[-1]
     parts.append(_text(left + 20, height - 16, f"{first.created_at:%Y-%m-%d} {_cut(first.run)}", anchor="start"))
     parts.append(_text(right, height - 16, f"{last.created_at:%Y-%m-%d} {_cut(last.run)}", anchor="end"))
@@ -154,9 +157,9 @@ def _pareto_point(point: _Point, x: float, place_y: Callable[[float], float], *,
         yield _bar(x, place_y(found.clustered.low), place_y(found.clustered.high))
     y = place_y(point.mean)
     title = f"{point.model.model}: {words.number(point.mean)}, ${words.mean_cost(cost)}, {words.coverage(found)}"
-    yield _dot(x, y, is_hollow=cost.is_lower_bound or point.model.is_below_floor, title=title, is_strong=is_best)
+    yield _dot(x, y, is_hollow=point.is_unsure, title=title, is_strong=is_best)
     arrow = " →" if cost.is_lower_bound else ""
-    yield _text(x + 9, y - 7, f"#{point.rank}{arrow}", anchor="start")
+    yield _text(x + 9, y - 7, f"#{point.rank}{arrow}", anchor="start", is_on_lines=True)
 
 
 def _cell(x: float, y: float, figures: TaskFigures, model: str) -> Iterable[str]:
@@ -198,9 +201,10 @@ def _dot(x: float, y: float, *, is_hollow: bool, title: str, is_strong: bool = T
     return f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="5">{_title(title)}</circle>'
 
 
-def _text(x: float, y: float, said: str, *, anchor: str, title: str = "") -> str:
+def _text(x: float, y: float, said: str, *, anchor: str, title: str = "", is_on_lines: bool = False) -> str:
     inner = f"{escape(said)}{_title(title) if title else ''}"
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{inner}</text>'
+    kind = ' class="label"' if is_on_lines else ""
+    return f'<text{kind} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{inner}</text>'
 
 
 def _title(said: str) -> str:

@@ -27,13 +27,17 @@ COUNTED = frozenset({Outcome.SCORED, Outcome.MODEL_FAILED})
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """One enabled rollout. `result` is null until it has ended, `score` unless it counts."""
+    """One enabled rollout. `result` is null until it has ended, `score` unless it counts.
+
+    `is_rescored` says that `score` is a later one than that of `result`.
+    """
 
     row: RolloutRow
     result: Result | None
     score: Score | None
     # How many turns came to what: acted, invalid, malformed, finish, refusal.
     turn_results: Mapping[str, int]
+    is_rescored: bool = False
 
     @property
     def model(self) -> str:
@@ -58,9 +62,10 @@ class Run:
     rollouts: tuple[Played, ...]
 
 
-def read_runs(folders: Sequence[Path]) -> list[Run]:
+def read_runs(folders: Sequence[Path], *, takes_rescored: bool = False) -> list[Run]:
     """All runs that `folders` name, oldest first. Each is a run folder, or a folder whose children are run folders.
 
+    With `takes_rescored` the newest of a rollout's later scores takes the place of its first one, where it has any.
     Raises `ConfigError` for a folder without a run, a run that is named twice, and any file that cannot be used.
     """
     batch_dirs = [batch_dir for folder in folders for batch_dir in _batch_dirs(folder)]
@@ -72,7 +77,11 @@ def read_runs(folders: Sequence[Path]) -> list[Run]:
         seen[place] = batch_dir.root
     names = Counter(place.name for place in seen)
     runs = [
-        _read_run(BatchDir(folder), label=place.name if names[place.name] == 1 else str(folder))
+        _read_run(
+            BatchDir(folder),
+            label=place.name if names[place.name] == 1 else str(folder),
+            takes_rescored=takes_rescored,
+        )
         for place, folder in seen.items()
     ]
     return sorted(runs, key=lambda run: (run.state.created_at, run.label))
@@ -102,17 +111,17 @@ def _is_run(folder: Path) -> bool:
     return batch_dir.state.is_file() or batch_dir.config.is_file()
 
 
-def _read_run(batch_dir: BatchDir, *, label: str) -> Run:
+def _read_run(batch_dir: BatchDir, *, label: str, takes_rescored: bool) -> Run:
     try:
         state = read_record(batch_dir.state, BatchState)
         config = read_record(batch_dir.config, BatchConfig)
-        rollouts = tuple(_read_rollout(batch_dir, state, row) for row in state.rollouts)
+        rollouts = tuple(_read_rollout(batch_dir, state, row, takes_rescored) for row in state.rollouts)
     except StateError as error:
         raise _unusable(error.message, hint=error.hint) from error
     return Run(label, batch_dir.root, state, config.coverage_floor, rollouts)
 
 
-def _read_rollout(batch_dir: BatchDir, state: BatchState, row: RolloutRow) -> Played:
+def _read_rollout(batch_dir: BatchDir, state: BatchState, row: RolloutRow, takes_rescored: bool) -> Played:
     run_dir = batch_dir.rollout(row.rollout_id)
     turn_results = _turn_results(run_dir)
     if not is_final(row.phase):
@@ -136,7 +145,20 @@ def _read_rollout(batch_dir: BatchDir, state: BatchState, row: RolloutRow) -> Pl
     if (result.task_id, result.score) != (score.task_id, score.deterministic):
         said = f"task {score.task_id!r} with {score.deterministic}, {run_dir.result.name} {result.task_id!r} with"
         raise _foreign(run_dir.evaluation.score, f"it says {said} {result.score}")
-    return Played(row, result, score, turn_results)
+    later = _newest_rescore(run_dir) if takes_rescored else None
+    if later is None:
+        return Played(row, result, score, turn_results)
+    again = read_record(later, Score)
+    if score.task_id != again.task_id:
+        raise _foreign(later, f"it says task {again.task_id!r}, {run_dir.result.name} {score.task_id!r}")
+    return Played(row, result, again, turn_results, is_rescored=True)
+
+
+def _newest_rescore(run_dir: RunDir) -> Path | None:
+    number = 0
+    while run_dir.evaluation.rescore(number + 1).root.exists():
+        number += 1
+    return run_dir.evaluation.rescore(number).score if number else None
 
 
 def _turn_results(run_dir: RunDir) -> Mapping[str, int]:

@@ -140,6 +140,25 @@ def test_scores_that_were_not_made_alike_are_never_averaged(
     assert said in last["break_reason"]
 
 
+def test_scores_made_again_alike_can_be_pooled(plan_world: Any, tmp_path: Path) -> None:
+    """The newest later score takes the place of the first one, and only when it is asked for."""
+    first = write_run(tmp_path / "one", GOOD)
+    second = write_run(tmp_path / "two", again(GOOD, gold="b"), day=1)
+    for number in range(3):
+        for later in (1, 2):
+            target = second.rollout(f"r-{number}").evaluation.rescore(later).score
+            target.parent.mkdir(parents=True)
+            source = first.rollout(f"r-{number}").evaluation.score.read_text()
+            target.write_text(source.replace('"1.0"', f'"1.{later}"'))
+
+    folders = [str(first.root), str(second.root), "--pool"]
+    code, document = _report(plan_world, *folders, "--rescored")
+
+    assert 2 == plan_world.bench("report", *folders).exit_code
+    assert (0, [0, 3]) == (code, [run["rescored"] for run in document["runs"]])
+    assert ["1.2"] == document["runs"][1]["score_versions"]
+
+
 def test_a_minor_score_version_may_be_averaged(plan_world: Any, tmp_path: Path) -> None:
     """It adds fields and changes no number."""
     folders = [
@@ -281,8 +300,8 @@ def test_the_same_runs_give_the_same_bytes(plan_world: Any, tmp_path: Path) -> N
     )
 
 
-def test_nothing_cheaper_reaches_the_frontier_and_a_lower_bound_is_never_on_it() -> None:
-    """A cost that may be higher proves nothing."""
+def test_nothing_cheaper_reaches_the_frontier_and_what_is_unsure_is_never_on_it() -> None:
+    """A cost that may be higher proves nothing, nor does a mean of the few that counted."""
     points = [(1.0, 0.5, False), (2.0, 0.4, False), (0.1, 0.9, True), (3.0, 0.8, False), (1.0, 0.6, False)]
 
     assert [4, 3] == pareto_frontier(points)
