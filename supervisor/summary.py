@@ -94,7 +94,7 @@ def _print_table(state: BatchState, folder: Path, stream: IO[str], *, coverage_f
     mean = _mean(counted)
     shown = "no score" if mean is None else f"mean score {mean:.4f}"
     console.print(f"{shown} over {len(counted)} counted of {len(state.rollouts)} enabled rollouts", soft_wrap=True)
-    if len(counted) < coverage_floor * len(state.rollouts):
+    if len(counted) / len(state.rollouts) < coverage_floor:
         console.print(f"coverage is below the floor of {coverage_floor:g}: the mean is not to be relied on")
     for row in state.rollouts:
         if row.outcome is Outcome.VOID:

@@ -103,6 +103,7 @@ def _group(label: str, runs: Sequence[Run], coverage_floor: float | None) -> Gro
     return Group(
         label=label,
         runs=[run.label for run in runs],
+        config_count=len({run.state.config_sha256 for run in runs}),
         tasks=tasks,
         models=figures,
         comparisons=_comparisons(figures),

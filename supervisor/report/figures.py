@@ -138,6 +138,8 @@ class Group(Record):
 
     label: str
     runs: list[str]
+    # Pooled runs of several configs may have had other limits: their repeats are not quite of one kind.
+    config_count: int
     tasks: list[str]
     models: list[ModelFigures]
     comparisons: list[Comparison]

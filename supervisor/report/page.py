@@ -99,6 +99,8 @@ def _side_by_side(report: Report) -> Iterable[str]:
 def _group(group: Group) -> Iterable[str]:
     yield f"<h2>{escape(group.label)}</h2>"
     yield _models_table(group)
+    if words.configs(group):
+        yield _note(words.configs(group))
     for model in group.models:
         if model.is_below_floor:
             share = words.coverage(model.deterministic)
@@ -141,6 +143,7 @@ def _group(group: Group) -> Iterable[str]:
 
 def _models_table(group: Group) -> str:
     has_final = any(model.final is not None for model in group.models)
+    has_repeats = words.has_repeats(group)
     rows = []
     for rank, model in enumerate(group.models, start=1):
         found = model.deterministic
@@ -154,6 +157,7 @@ def _models_table(group: Group) -> str:
                 f"#{rank} {model.model}",
                 words.number(found.mean),
                 words.interval(found.clustered),
+                *((words.number(found.task_mean), words.interval(found.t)) if has_repeats else ()),
                 words.interval(found.bootstrap),
                 words.coverage(found),
                 str(found.task_count),
@@ -163,8 +167,10 @@ def _models_table(group: Group) -> str:
                 words.pass_rates(model),
             )
         )
+    by_task = ("task mean", "t 95 %") if has_repeats else ()
     final = ("final", "judged", "judge") if has_final else ()
-    names = ("model", "mean", "95 %", "bootstrap", "coverage", "tasks", *final, "USD each", "USD all", "at 0.9")
+    means = ("mean", "95 %", *by_task, "bootstrap", "coverage", "tasks", *final)
+    names = ("model", *means, "USD each", "USD all", "at 0.9")
     return _table(names, rows, words_in={0, len(names) - 1})
 
 

@@ -44,6 +44,8 @@ def print_report(report: Report, stream: IO[str]) -> None:
 
 def _print_group(console: Console, group: Group) -> None:
     console.print(_models_table(group))
+    if words.configs(group):
+        _say(console, words.configs(group))
     console.print(_effort_table(group))
     if len(group.models) > 1:
         console.print(_comparisons_table(group))
@@ -82,8 +84,10 @@ def _print_remarks(console: Console, model: ModelFigures) -> None:
 
 def _models_table(group: Group) -> Table:
     has_final = any(model.final is not None for model in group.models)
-    names = ["model", "mean", "95 %", "bootstrap", "tasks", "coverage", "pass@1"]
-    table = _table(group.label, [*names, *(["final", "judge"] if has_final else []), "USD each", "USD all"], left=1)
+    has_repeats = words.has_repeats(group)
+    by_task = ["task mean", "t 95 %"] if has_repeats else []
+    names = ["model", "mean", "95 %", *by_task, "bootstrap", "tasks", "coverage", "pass@1"]
+    table = _table(group.label, [*names, *(["final", "judge"] if has_final else [])], left=1)
     for model in group.models:
         found = model.deterministic
         final = [words.number(model.final.mean if model.final else None), ", ".join(model.judge_ids) or words.NOTHING]
@@ -91,31 +95,20 @@ def _models_table(group: Group) -> Table:
             model.model,
             words.number(found.mean),
             words.interval(found.clustered),
+            *((words.number(found.task_mean), words.interval(found.t)) if has_repeats else ()),
             words.interval(found.bootstrap),
             str(found.task_count),
             words.coverage(found),
             words.number(model.pass_rates[0].any_of_k if model.pass_rates else None, 3),
             *(final if has_final else []),
-            words.mean_cost(model.cost),
-            words.total_cost(model.cost),
         )
     return table
 
 
 def _effort_table(group: Group) -> Table:
-    names = [
-        "model",
-        "turns",
-        "actions",
-        "tokens in",
-        "tokens out",
-        "s",
-        "ended by",
-        "did not count",
-        "invalid",
-        "flags",
-    ]
-    table = _table("mean of the counted rollouts, and how they ended", names, left=1, wide=4)
+    means = ["turns", "actions", "tokens in", "tokens out", "s", "USD each"]
+    names = ["model", *means, "USD all", "ended by", "did not count", "invalid", "flags"]
+    table = _table("means of the counted rollouts, and how they ended", names, left=1, wide=4)
     for model in group.models:
         table.add_row(
             model.model,
@@ -123,6 +116,8 @@ def _effort_table(group: Group) -> Table:
                 words.quantity(spread)
                 for spread in (model.turns, model.actions, model.input_tokens, model.output_tokens, model.duration_s)
             ),
+            words.mean_cost(model.cost),
+            words.total_cost(model.cost),
             words.counts(model.ended_by),
             words.counts(model.causes),
             words.counts(model.invalid_codes),
@@ -175,7 +170,7 @@ def _side_by_side_table(groups: Sequence[Group]) -> Table:
     names, rows = side_by_side(groups)
     table = Table(title="side by side", title_justify="left")
     for name in names:
-        table.add_column(name)
+        table.add_column(name, overflow="fold")
     for row in rows:
         table.add_row(*row)
     return table
@@ -199,11 +194,14 @@ def _trend_table(trend: Trend) -> Table:
 
 
 def _table(title: str, names: Sequence[str], *, left: int, wide: int = 0) -> Table:
-    """The first `left` columns and the last `wide` ones hold words, the rest numbers."""
+    """The first `left` columns and the last `wide` ones hold words, which are folded where space is short.
+
+    The rest are numbers, which are never cut: half of a number is another number.
+    """
     table = Table(title=title, title_justify="left")
     for index, name in enumerate(names):
         is_words = index < left or index >= len(names) - wide
-        table.add_column(name, justify="left" if is_words else "right", no_wrap=not is_words or index < left)
+        table.add_column(name, justify="left" if is_words else "right", no_wrap=not is_words, overflow="fold")
     return table
 
 

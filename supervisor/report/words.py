@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Final
 
 from evaluator_client.statistics import Estimate, Interval, Paired
-from supervisor.report.figures import Cost, ModelFigures, Spread
+from supervisor.report.figures import Cost, Group, ModelFigures, Spread
 
 NOTHING: Final = "–"
 
@@ -76,6 +76,16 @@ def _bounded(usd: Decimal, *, is_bound: bool) -> str:
 def counts(found: Mapping[str, int]) -> str:
     """Names with their counts."""
     return ", ".join(f"{name} {count}" for name, count in found.items()) or NOTHING
+
+
+def has_repeats(group: Group) -> bool:
+    """True when the clustered interval and that of the task means may differ."""
+    return any(task.expected > 1 for model in group.models for task in model.tasks)
+
+
+def configs(group: Group) -> str:
+    """What to know about a pool of several configs; empty for one."""
+    return f"pooled from {group.config_count} different configs" if group.config_count > 1 else ""
 
 
 def pass_rates(model: ModelFigures) -> str:

@@ -118,6 +118,7 @@ def test_runs_are_apart_unless_pooled_and_then_are_repeats(plan_world: Any, tmp_
     # a 2/2, b 1/2 and c 2/2 pass.
     assert [(1, pytest.approx(5 / 6)), (2, 1.0)] == [(rate["k"], rate["any_of_k"]) for rate in found["pass_rates"]]
     assert pytest.approx([5 / 6, 2 / 3]) == [rate["all_of_k"] for rate in found["pass_rates"]]
+    assert "t 95 %" in plan_world.bench("report", str(tmp_path / "runs"), "--pool").stdout
 
 
 @pytest.mark.parametrize(
@@ -317,6 +318,16 @@ def test_many_runs_fit_a_terminal(plan_world: Any, tmp_path: Path) -> None:
     assert 1 == ran.exit_code
     assert "below the coverage floor of 0.9: openai/good in night-2: 2/3 (66.7%)" in ran.stdout
     assert "5 older runs in full" in ran.stdout
+
+
+def test_no_number_is_cut_for_want_of_space(plan_world: Any, tmp_path: Path) -> None:
+    """Names are folded instead: half of a number is another number."""
+    long = again(POOR, model="a-vendor/with-a-long-name-" * 4, requests_of_unknown_cost=1, judge=0.4)
+    for day in range(2):
+        write_run(tmp_path / f"night-{day}", [*again(GOOD, judge=0.9, cost_usd="123.4567"), *long], day=day)
+
+    for pool in ([], ["--pool"]):
+        assert "…" not in plan_world.bench("report", str(tmp_path), *pool).stdout
 
 
 @pytest.mark.parametrize(
