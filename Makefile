@@ -32,7 +32,7 @@ test: setup  ## All tests but the end-to-end ones, on real desktops too
 	@$(BIN)/pytest -q -n auto --dist worksteal -m "$(FAST)"
 	@$(BIN)/pytest -q -m "(desktop or slow) and not e2e"
 
-e2e: setup  ## Whole batches on LibreCAD in both modes: oracle, noop, random
+e2e: setup  ## Whole batches on LibreCAD in both modes: oracle, noop, random, adversaries
 	@$(BIN)/pytest -q -m e2e
 
 sim: .venv/.ready  ## Whole batches with seeded faults in virtual time (SEED=n replays one)

@@ -49,7 +49,7 @@ PREFLIGHT_CODES: Final = frozenset(
         "replay_script_missing",
         "replay_script_invalid",
         # Models, judge and prices
-        "provider_not_built",
+        "exploit_unknown",
         "profile_invalid",
         "profile_unknown",
         "profile_wrong_provider",

@@ -15,6 +15,7 @@ from contract.ambient import Ambient
 from contract.errors import PilotError
 from contract.phases import Cause
 from contract.rollout_records import RolloutSpec
+from pilot.models.exploits import Exploit
 from pilot.models.scripted import Noop, Oracle, Random, Replay
 from pilot.ports import Model, ModelReply, Observation
 
@@ -109,5 +110,6 @@ BUILDERS: Final[dict[str, Callable[[RolloutSpec], Model]]] = {
     "noop": lambda spec: Noop(),
     "random": lambda spec: Random(spec.choice.seed),
     "replay": lambda spec: Replay(_script(spec)),
+    "exploit": Exploit,
 }
 VENDORS: Final = ("openai", "openrouter", "anthropic", "fireworks", "mantle", "bedrock")

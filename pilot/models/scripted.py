@@ -29,7 +29,7 @@ KEYS: Final = (("enter",), ("esc",), ("tab",), ("up",), ("down",), ("ctrl", "z")
 CANVAS: Final = (300, 250, 1600, 850)
 
 
-class _Scripted:
+class Scripted:
     """Counts the turns that it has played; a turn is all there is to remember."""
 
     def __init__(self) -> None:
@@ -60,14 +60,14 @@ class _Scripted:
         """Nothing is open."""
 
 
-class Noop(_Scripted):
+class Noop(Scripted):
     """Finishes at once, so the drawing is what the reset left."""
 
     def _reply(self, turn: int) -> Any:
-        return _finish("nothing was drawn")
+        return finish("nothing was drawn")
 
 
-class Oracle(_Scripted):
+class Oracle(Scripted):
     """Plays the task's reference ActionBatches, one per turn."""
 
     def __init__(self, script: Path) -> None:
@@ -76,10 +76,10 @@ class Oracle(_Scripted):
 
     def _reply(self, turn: int) -> Any:
         turns = _oracle_turns(self._script)
-        return {"actions": turns[turn]} if turn < len(turns) else _finish("the script has ended")
+        return {"actions": turns[turn]} if turn < len(turns) else finish("the script has ended")
 
 
-class Replay(_Scripted):
+class Replay(Scripted):
     """Plays what a stored trace's model said: valid, invalid and malformed turns alike."""
 
     def __init__(self, script: Path) -> None:
@@ -89,7 +89,7 @@ class Replay(_Scripted):
 
     def _reply(self, turn: int) -> Any:
         line = self._line(turn)
-        return _finish("the stored trace has ended") if line is None else line["arguments"]
+        return finish("the stored trace has ended") if line is None else line["arguments"]
 
     def _line(self, turn: int) -> dict[str, Any] | None:
         """Line number `turn`, found from the last known line before it, so that a long trace is read once."""
@@ -116,7 +116,7 @@ class Replay(_Scripted):
         return fields
 
 
-class Random(_Scripted):
+class Random(Scripted):
     """Forty turns of moves, clicks, drags, short words and keys on the canvas, then it says that it is done.
 
     The same seed gives the same turns. Each turn is drawn from its own generator, so turn 30 needs no turn before it.
@@ -128,7 +128,7 @@ class Random(_Scripted):
 
     def _reply(self, turn: int) -> Any:
         if turn >= RANDOM_TURNS:
-            return _finish("enough for chance")
+            return finish("enough for chance")
         chance = random.Random(f"{self._seed}/{turn}")
         return {"actions": [_random_action(chance) for _ in range(chance.randint(1, 3))]}
 
@@ -169,7 +169,7 @@ def _oracle_turns(script: Path) -> tuple[list[dict[str, Any]], ...]:
     return tuple(read_record(script, OracleScript).turns)
 
 
-def _finish(summary: str) -> dict[str, Any]:
+def finish(summary: str) -> dict[str, Any]:
     return {"actions": [{"type": "finish", "status": "done", "summary": summary}]}
 
 

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-from contract.config import VENDOR_PROVIDERS
+from contract.config import VENDOR_PROVIDERS, Assignment
+from contract.exploits import EXPLOITS
 from supervisor.checks.subject import Subject
 from supervisor.choices import AWS_PROVIDERS
 from supervisor.credentials import KEY_VARIABLES
-from supervisor.issues import Finding, Issue
+from supervisor.issues import Finding, Issue, did_you_mean
 
-# Every provider but `exploit`.
-BUILT_PROVIDERS = frozenset({*VENDOR_PROVIDERS, "oracle", "noop", "random", "replay"})
 UNPRICED = "unpriced"
 
 
 def providers(subject: Subject) -> Finding:
-    """Each enabled rollout's provider can be played by this version."""
+    """Each enabled rollout's provider is known by its shape already; an exploit is known by its name."""
     issues = tuple(
-        Issue(
-            "provider_not_built",
-            f"the provider {entry.provider} is not part of this version",
-            f"Use one of {', '.join(sorted(BUILT_PROVIDERS))}, or set `enabled` to false.",
-            f"{place}.provider",
-            entry.rollout_id,
-        )
+        _unknown_exploit(place, entry)
         for place, entry in subject.enabled()
-        if entry.provider not in BUILT_PROVIDERS
+        if entry.provider == "exploit" and entry.model not in EXPLOITS
     )
     used = sorted({entry.provider for _, entry in subject.enabled()})
     return Finding(f"providers: {', '.join(used)}", issues)
+
+
+def _unknown_exploit(place: str, entry: Assignment) -> Issue:
+    hint = f"Use one of {', '.join(EXPLOITS)}.{did_you_mean(entry.model, list(EXPLOITS))}"
+    return Issue("exploit_unknown", f"there is no exploit {entry.model!r}", hint, f"{place}.model", entry.rollout_id)
 
 
 def profiles(subject: Subject) -> Finding:

@@ -57,6 +57,10 @@ def _vendor(world: Any) -> None:
     world.config["endpoints"] = {"openai": "http://127.0.0.1:9/v1"}
 
 
+def _exploit(name: str) -> Callable[[Any], None]:
+    return lambda world: world.config["rollouts"][0].update(provider="exploit", model=name)
+
+
 def _profile(name: str | None, *, provider: str = "openai", model: str = "gpt", **rows: Any) -> Callable[[Any], None]:
     def change(world: Any) -> None:
         world.config["rollouts"][0].update(provider=provider, model=model)
@@ -208,7 +212,7 @@ MISTAKES: list[tuple[str, str | None, int, Callable[[Any], None]]] = [
     ("replay_script_missing", "rollouts[0].script", 3, _replay(None)),
     ("replay_script_missing", "rollouts[0].script", 3, _replay("no/such.jsonl")),
     ("replay_script_invalid", "rollouts[0].script", 3, _replay("empty.jsonl")),
-    ("provider_not_built", "rollouts[0].provider", 3, _at("rollouts", 0, "provider", value="exploit")),
+    ("exploit_unknown", "rollouts[0].model", 3, _exploit("duplicate")),
     ("profile_unknown", "rollouts[0].profile", 3, _profile("openai-response")),
     ("profile_unknown", "rollouts[0].profile", 3, _profile(None, provider="mantle", model="moonshotai.kimi-k9")),
     ("profile_wrong_provider", "rollouts[0].profile", 3, _profile("mantle-responses")),
@@ -276,6 +280,17 @@ def test_a_right_config_has_no_issue_and_every_check_ran(plan_world: Any) -> Non
     assert {"aws_account", "aws_catalogs", "judge", "model_catalogs", "replay_scripts", "run_folder"} == skipped
     nothing = {"currency": "USD", "expected": "0", "worst_case": "0", "rollouts_not_estimated": 0, "assumptions": {}}
     assert nothing == ran.plan["cost"]
+
+
+def test_an_unknown_exploit_is_told_the_nearest_known_one(plan_world: Any) -> None:
+    """A misspelt adversary would otherwise start a host and end as a pilot's error."""
+    _exploit("duplicate")(plan_world)
+    wrong = plan_world.plan()
+    _exploit("duplicates")(plan_world)
+    right = plan_world.plan()
+
+    assert "Did you mean 'duplicates'?" in wrong.issue("exploit_unknown")["hint"]
+    assert "exploit_unknown" not in right.codes
 
 
 def test_every_listed_code_is_tried() -> None:
