@@ -38,6 +38,9 @@ from tests.sketches import (
     worse,
 )
 
+# Drawings by chance are scored dozens of times.
+pytestmark = pytest.mark.slow
+
 # Scores are rounded to six decimals, so two that are equal may differ by one in the last place.
 SAME = 1.5e-6
 DIAGONAL = math.hypot(WIDTH, HEIGHT)

@@ -29,7 +29,8 @@ from pilot.models.sdk_http import ANSWER_BYTES_MAX, CHUNK_BYTES_MAX, CHUNK_BYTES
 from pilot.models.wire import Answer, Client, Request
 from pilot.ports import Refused, TransportFailed
 
-pytestmark = pytest.mark.anyio
+# The real SDKs take seconds to import.
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 KEY = SecretStr("canary-provider-key-77c1")
 ROOT = Path(__file__).resolve().parents[2]

@@ -21,6 +21,9 @@ from tests.providers.playing import MODELS, PROVIDER_MODELS, Rollout, usage_of
 from tests.providers.sigv4 import AwsSession
 from tests.providers.simulator import Simulator
 
+# Whole rollouts through the real SDKs.
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def simulator() -> Iterator[Simulator]:
