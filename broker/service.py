@@ -308,13 +308,6 @@ class Service:
         # What the model left may be anything, also a link to somewhere else or a folder.
         if path.is_symlink() or not path.is_file():
             return ArtifactReply(name=name, is_present=False, sha256=None, size_bytes=0)
-        size_bytes = path.stat().st_size
-        if size_bytes > ARTIFACT_BYTES_MAX:
-            raise Refusal(
-                ErrorCode.UPLOAD_FAILED,
-                f"{name} has {size_bytes} bytes; at most {ARTIFACT_BYTES_MAX} travel",
-                hint="Look at the drawing: it has more in it than facts about it can say.",
-            )
         reply = _described(path, name)
         self._send(path, grant)
         return reply

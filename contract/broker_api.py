@@ -21,6 +21,8 @@ BODY_BYTES_MAX: Final = 4 * 1024 * 1024
 START_DRAWING_BYTES_MAX: Final = 2 * 1024 * 1024
 # Larger drawings are invalid by the scoring contract (section 7), so nothing larger needs to travel.
 ARTIFACT_BYTES_MAX: Final = 64 * 1024 * 1024
+# The facts of a drawing are longer than the drawing: 760 bytes a line, measured, and up to 200,000 entities are legal.
+FACTS_BYTES_MAX: Final = 512 * 1024 * 1024
 FRAME_BYTES_MAX: Final = 16 * 1024 * 1024
 HEAD_BYTES_MAX: Final = 900
 TOKEN_CHARS_MAX: Final = 256

@@ -19,6 +19,7 @@ from typing import Final
 
 from contract.broker_api import (
     ARTIFACT_BYTES_MAX,
+    FACTS_BYTES_MAX,
     ArtifactReply,
     ErrorCode,
     ExportRequest,
@@ -130,10 +131,11 @@ async def _fetch(
 ) -> Path | None:
     """Have the host make and upload one file; null when the model left none. Each try has a URL of its own."""
     stage = status.status.state
+    bytes_max = FACTS_BYTES_MAX if name == "metadata" else ARTIFACT_BYTES_MAX
     lost: BenchError | None = None
     for _ in range(TRIES):
         status.count_attempt(stage)
-        grant = host.uploads.grant(name, bytes_max=ARTIFACT_BYTES_MAX, dest=dest)
+        grant = host.uploads.grant(name, bytes_max=bytes_max, dest=dest)
         try:
             reply = await host.host_bridge.call(request(f"{name}-{secrets.token_hex(8)}", grant))
             if not reply.is_present:

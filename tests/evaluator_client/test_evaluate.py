@@ -17,6 +17,7 @@ import pytest
 from broker.evaluator.version import EVALUATOR_VERSION
 from contract.broker_api import (
     ARTIFACT_BYTES_MAX,
+    FACTS_BYTES_MAX,
     ArtifactReply,
     ErrorCode,
     ExportRequest,
@@ -185,6 +186,22 @@ def test_a_drawing_that_is_too_large_to_travel_is_worth_nothing(tmp_path: Path) 
     assert Stage.INVALID == result.state
     assert ["attempt", "metadata"] == desk.calls
     assert not RunDir(tmp_path).attempt("dxf").exists()
+
+
+def test_facts_may_be_longer_than_the_drawing_that_they_are_about(tmp_path: Path) -> None:
+    """A legal drawing of many entities must not escape its score because the facts about it do not travel."""
+    allowed: dict[str, int] = {}
+
+    class Measured(Desk):
+        def grant(self, name: str, *, bytes_max: int, dest: Path) -> UploadGrant:
+            allowed[name] = bytes_max
+            return super().grant(name, bytes_max=bytes_max, dest=dest)
+
+    evaluate(Measured(), tmp_path)
+
+    assert {"attempt": ARTIFACT_BYTES_MAX, "metadata": FACTS_BYTES_MAX, "render": ARTIFACT_BYTES_MAX} == allowed
+    # 120,000 lines, a drawing of 21 MB, have facts of 91 MB, measured.
+    assert 200_000 * 800 < FACTS_BYTES_MAX
 
 
 def test_no_drawing_at_all_is_invalid_too(tmp_path: Path) -> None:
