@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-# A busy machine is no failure of a property.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
+# A busy machine is no failure of a property, and a change is judged by the same examples as the one before.
+settings.register_profile("same", deadline=None, derandomize=True)
+# For those who look for more: pytest --hypothesis-profile=chance
+settings.register_profile("chance", deadline=None, derandomize=False)
+settings.load_profile("same")
 
 REAL_KEYS = (
     "OPENAI_API_KEY",

@@ -80,7 +80,7 @@ def _layer_row(layer: Any) -> LayerRow:
 def look_of(entity: Any, layers: LayerTable, reference: Look | None) -> Look:
     """Resolve one entity; `reference` is the look of the block reference that contains it."""
     dxf = entity.dxf
-    own_layer = dxf.get("layer", "0")
+    own_layer = _read(dxf, "layer", "0")
     # Content on layer 0 of a block takes the reference's layer.
     layer = layers.get(reference.layer if reference and own_layer == "0" else own_layer)
     aci, rgb = _colour(dxf, layer, reference)
@@ -96,10 +96,10 @@ def look_of(entity: Any, layers: LayerTable, reference: Look | None) -> Look:
 
 
 def _colour(dxf: Any, layer: LayerRow, reference: Look | None) -> tuple[int | None, str]:
-    true_color = dxf.get("true_color")
+    true_color = _read(dxf, "true_color")
     if true_color is not None:
         return None, rgb_of_true_color(true_color)
-    aci = dxf.get("color", _BYLAYER_ACI)
+    aci = _read(dxf, "color", _BYLAYER_ACI)
     if aci == _BYLAYER_ACI:
         return layer.aci, layer.rgb
     if aci == _BYBLOCK_ACI:
@@ -108,7 +108,7 @@ def _colour(dxf: Any, layer: LayerRow, reference: Look | None) -> tuple[int | No
 
 
 def _linetype(dxf: Any, layer: LayerRow, reference: Look | None) -> str:
-    name = str(dxf.get("linetype", "BYLAYER")).upper()
+    name = str(_read(dxf, "linetype", "BYLAYER")).upper()
     if name == "BYLAYER":
         return layer.linetype
     if name == "BYBLOCK":
@@ -117,7 +117,7 @@ def _linetype(dxf: Any, layer: LayerRow, reference: Look | None) -> str:
 
 
 def _lineweight(dxf: Any, layer: LayerRow, reference: Look | None) -> float:
-    weight = dxf.get("lineweight", _BYLAYER_WEIGHT)
+    weight = _read(dxf, "lineweight", _BYLAYER_WEIGHT)
     if weight == _BYLAYER_WEIGHT:
         return layer.lineweight_mm
     if weight == _BYBLOCK_WEIGHT:
@@ -129,10 +129,15 @@ def _hidden_by(dxf: Any, layer: LayerRow, reference: Look | None) -> tuple[str, 
     reasons = (
         ("layer_off", not layer.is_on),
         ("layer_frozen", layer.is_frozen),
-        ("entity_flag", bool(dxf.get("invisible", 0))),
+        ("entity_flag", bool(_read(dxf, "invisible", 0))),
         ("reference", reference is not None and bool(reference.hidden_by)),
     )
     return tuple(reason for reason, holds in reasons if holds)
+
+
+def _read(dxf: Any, name: str, default: Any = None) -> Any:
+    # An entity of a type that nobody knows is kept as it is written, and raises when it is asked for an attribute.
+    return dxf.get(name, default) if dxf.is_supported(name) else default
 
 
 def _millimetres(weight: int) -> float:

@@ -13,7 +13,7 @@ from typing import Any
 import ezdxf
 import pytest
 from ezdxf.document import Drawing
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from broker.evaluator.export import Facts, export_metadata
@@ -228,7 +228,7 @@ def test_an_invariant_holds(check: Callable[[int], None], seed: int) -> None:
 @settings(MANY, max_examples=50)
 @given(seed=SEEDS)
 def test_an_invariant_holds_for_many_drawings(check: Callable[[int], None], seed: int) -> None:
-    """On others in each run."""
+    """On more of them; on others with `--hypothesis-profile=chance`."""
     check(seed)
 
 
@@ -305,6 +305,8 @@ def test_i19_many_bytes_end_well(content: bytes) -> None:
 
 @pytest.mark.slow
 @MANY
+# An entity whose type became a number that nobody can ask for its layer.
+@example(seed=4370)
 @given(seed=st.integers(0, 10_000_000))
 def test_i19_many_damaged_drawings_end_well(seed: int) -> None:
     """The same, more often."""
