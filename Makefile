@@ -6,6 +6,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 FAST := not desktop and not slow and not e2e
+# Tests in these folders have no desktop and look at no process but their own: even the slow ones run side by side.
+APART := tests/contract tests/pilot tests/providers tests/evaluator_client
 MODE ?= process
 OUT ?= runs/demo-$(shell date -u +%Y%m%dT%H%M%SZ)
 
@@ -29,8 +31,9 @@ check: .venv/.ready  ## The gate for each commit: format, lint, types, import ru
 	@$(BIN)/pytest -q -n auto --dist worksteal -m "$(FAST)"
 
 test: setup  ## All tests but the end-to-end ones, on real desktops too
-	@$(BIN)/pytest -q -n auto --dist worksteal -m "$(FAST)"
-	@$(BIN)/pytest -q -m "(desktop or slow) and not e2e"
+	@$(BIN)/pytest -q -n auto --dist worksteal -m "not desktop and not e2e" $(APART)
+	@$(BIN)/pytest -q -n auto --dist worksteal -m "$(FAST)" tests $(addprefix --ignore=,$(APART))
+	@$(BIN)/pytest -q -m "(desktop or slow) and not e2e" tests $(addprefix --ignore=,$(APART))
 
 e2e: setup  ## Whole batches on LibreCAD in both modes: oracle, noop, random, adversaries
 	@$(BIN)/pytest -q -m e2e
