@@ -230,5 +230,5 @@ def test_an_invariant_holds(check: Check, seed: int, luck: int) -> None:
 @settings(max_examples=60, deadline=None)
 @given(seed=SEEDS, luck=SEEDS)
 def test_an_invariant_holds_for_many_drawings(check: Check, seed: int, luck: int) -> None:
-    """On others in each run."""
+    """On more of them; on others with `--hypothesis-profile=chance`."""
     check(seed, random.Random(luck))
