@@ -10,6 +10,10 @@ from contract.phases import BatchStatus, Cause, EndedBy, Outcome, Phase
 from contract.records import Record, Usd, UtcTime
 from contract.rollout_records import RolloutId, Waiting
 
+HostEvent = Literal[
+    "intent", "instance", "launched", "handed_off", "released", "replaced", "launch_failed", "reconciled"
+]
+
 
 class RolloutRow(Record):
     """One assignment in `batch-state.json`.
@@ -76,13 +80,15 @@ class HostLine(Record):
     """One line of `hosts.jsonl`. The intent is durable before anything is launched.
 
     intent -> launched -> handed_off -> released; `replaced` and `launch_failed` end a host that was never handed off;
-    `reconciled` says that something else than its own sandbox ended it.
+    `reconciled` says that something else than its own sandbox ended it. In the cloud each request that may
+    launch has an `intent` of its own with its client token, and `instance` names what it launched.
     """
 
     at: UtcTime
-    event: Literal["intent", "launched", "handed_off", "released", "replaced", "launch_failed", "reconciled"]
+    event: HostEvent
     host_id: str
     rollout_id: RolloutId
     kind: Literal["local", "ec2"]
     # local: pid, pid_started (seconds since boot, from /proc), boot_id, base_url, lease_id, lease_generation, ...
+    # ec2: client_token, subnet_id, instance_id, boot_id, lease_id, lease_generation, ...
     detail: dict[str, Any] = Field(default_factory=dict)

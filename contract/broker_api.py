@@ -130,11 +130,25 @@ class Health(Record):
     last_sequence: int
 
 
+class InstanceProof(Record):
+    """What a cloud instance says of itself: its signed identity document and its present boot.
+
+    `document` is the exact text from the metadata service and `signature` its base64 RSA signature with SHA-256.
+    `booted_at` is RFC 3339 UTC; `boot_count` is the system's own counter of boots, null where it has none.
+    """
+
+    document: Annotated[str, Field(max_length=16_384)]
+    signature: Annotated[str, Field(max_length=4_096)]
+    booted_at: str
+    boot_count: int | None = None
+
+
 class Identity(Record):
     """`GET /v1/identity?nonce=`: who answers, bound to the caller's nonce.
 
     `proof` is HMAC-SHA256, keyed with the hex SHA-256 of the token, over
-    `nonce|host_id|boot_id|broker_version|started_at`.
+    `nonce|host_id|boot_id|broker_version|started_at`, and for an instance over
+    `|document|signature|booted_at|boot_count` behind it.
     """
 
     nonce: str
@@ -143,6 +157,7 @@ class Identity(Record):
     broker_version: str
     started_at: str
     proof: Sha256
+    instance: InstanceProof | None = None
 
 
 class LeaseRequest(Record):

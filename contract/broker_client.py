@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
+from itertools import count
 from typing import Final, TypeVar
 
 import orjson
@@ -51,6 +52,9 @@ from contract.records import Record, first_problem
 
 R = TypeVar("R", bound=Record)
 
+# So many different lengths of a request's head are tried; more would only come near the bound of a head.
+TRY_CHARS_MAX: Final = 16
+
 CAUSES: Final[dict[ErrorCode, Cause]] = {
     ErrorCode.CAD_DIED: Cause.CAD_DIED,
     ErrorCode.CAD_HUNG: Cause.CAD_HUNG,
@@ -78,6 +82,10 @@ class Patience:
     actions_s: float = 60.0
     tries: int = 3
     pause_s: float = 0.2
+    # A tunnel that broke is opened again by somebody else: an answer that is lost meanwhile is asked for again for so
+    # long, however many tries that takes. The longest pause between two of them follows below.
+    lost_s: float = 0.0
+    pause_s_max: float = 5.0
 
 
 class BrokerClient:
@@ -93,9 +101,11 @@ class BrokerClient:
         *,
         patience: Patience | None = None,
         pause: Callable[[float], None] = time.sleep,
+        elapsed_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._patience = patience or Patience()
         self._pause = pause
+        self._elapsed_s = elapsed_s
         # A header value that http.client refuses would stand in the text of its error.
         assert is_header_safe(token.get_secret_value()), "a broker token is printable ASCII"
         self._authorization = {"Authorization": f"Bearer {token.get_secret_value()}"}
@@ -187,9 +197,10 @@ class BrokerClient:
     def _send(self, method: str, path: str, body: bytes, *, read_s: float) -> Answer:
         headers = {**self._authorization, **({"Content-Type": "application/json"} if body else {})}
         lost: Exception | None = None
-        for attempt in range(self._patience.tries):
+        patience, began_s = self._patience, self._elapsed_s()
+        for attempt in count():
             # A tunnel that hangs on one head size must not meet the same size again, hence the counter.
-            tried = {"X-Try": "x" * attempt} if attempt else {}
+            tried = {"X-Try": "x" * (attempt % TRY_CHARS_MAX)} if attempt % TRY_CHARS_MAX else {}
             _check_head(method, path, {**headers, **tried})
             try:
                 answer = self._connection.exchange(
@@ -197,10 +208,10 @@ class BrokerClient:
                 )
             except (OSError, HTTPException) as error:
                 lost = error
-                if self._connection.is_closed:
+                is_last = attempt + 1 >= patience.tries and self._elapsed_s() - began_s >= patience.lost_s
+                if self._connection.is_closed or is_last:
                     break
-                if attempt + 1 < self._patience.tries:
-                    self._pause(self._patience.pause_s * (attempt + 1))
+                self._pause(min(patience.pause_s_max, patience.pause_s * (attempt + 1)))
                 continue
             if len(answer.body) > FRAME_BYTES_MAX:
                 raise _protocol_error(f"{path} answered more than {FRAME_BYTES_MAX} bytes")
@@ -229,7 +240,9 @@ def identity_proof(identity: Identity, token: SecretStr) -> str:
 
 def sign_identity(identity: Identity, *, token_sha256: str) -> str:
     """The proof, made from what both ends hold: the host has the token's SHA-256 and nothing more."""
-    facts = (identity.nonce, identity.host_id, identity.boot_id, identity.broker_version, identity.started_at)
+    facts = [identity.nonce, identity.host_id, identity.boot_id, identity.broker_version, identity.started_at]
+    if (instance := identity.instance) is not None:
+        facts += [instance.document, instance.signature, instance.booted_at, str(instance.boot_count)]
     return hmac.new(token_sha256.encode(), "|".join(facts).encode(), hashlib.sha256).hexdigest()
 
 

@@ -31,6 +31,7 @@ Provider = Literal[
     "exploit",
 ]
 Mode = Literal["process", "shared"]
+Region = Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d$")]
 
 
 class LocalHostConfig(Record):
@@ -48,18 +49,33 @@ class LocalHostConfig(Record):
 
 
 class Ec2HostConfig(Record):
-    """A fresh Windows/AutoCAD instance for each rollout, reached through its own SSM port-forward."""
+    """A fresh instance for each rollout, reached through its own SSM port-forward.
+
+    `driver` is the CAD program in the image: AutoCAD on Windows, LibreCAD or the paper driver elsewhere.
+    `identity_certificate` is a PEM file with the Region's RSA certificate for instance identity documents, which AWS
+    publishes on a page of its own. `lease_s`: a host that hears nothing from its controller for so long shuts itself
+    down; `lifetime_s` bounds its whole life. `boot_s` bounds the time from a launch to a broker that answers. With
+    `expiry_role_arn` each instance also gets a one-time EventBridge schedule that ends it by this role.
+    """
 
     kind: Literal["ec2"]
-    region: str
+    region: Region
     profile: str | None = None
-    ami_id: str
-    instance_type: str
-    subnet_ids: list[str]
-    security_group_id: str
-    instance_profile: str
-    artifact_bucket: str
-    lease_s: Annotated[float, Field(gt=0, le=86_400)] = 900.0
+    ami_id: Annotated[str, Field(pattern=r"^ami-[0-9a-f]{8,17}$")]
+    instance_type: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*\.[a-z0-9-]+$")]
+    subnet_ids: Annotated[list[Annotated[str, Field(pattern=r"^subnet-[0-9a-f]{8,17}$")]], Field(min_length=1)]
+    security_group_id: Annotated[str, Field(pattern=r"^sg-[0-9a-f]{8,17}$")]
+    instance_profile: Annotated[str, Field(pattern=r"^[\w+=,.@-]{1,128}$")]
+    artifact_bucket: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
+    identity_certificate: str
+    driver: Literal["autocad", "librecad", "paper"] = "autocad"
+    # Who launches: the value of the Owner tag, by which one operator's instances are told from another's.
+    owner: Name = "autocad-bench"
+    broker_port: Annotated[int, Field(ge=1, le=65_535)] = 8765
+    lease_s: Annotated[float, Field(ge=60, le=86_400)] = 900.0
+    lifetime_s: Annotated[float, Field(ge=600, le=604_800)] = 43_200.0
+    boot_s: Annotated[float, Field(ge=10, le=7_200)] = 1_200.0
+    expiry_role_arn: Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/.+$")] | None = None
 
 
 HostConfig = Annotated[LocalHostConfig | Ec2HostConfig, Field(discriminator="kind")]
@@ -84,7 +100,7 @@ class JudgeConfig(Record):
 class AwsConfig(Record):
     """The AWS account that pays for `mantle` and `bedrock` models. `profile` is a name; null is the default chain."""
 
-    region: Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d$")]
+    region: Region
     profile: str | None = None
 
 

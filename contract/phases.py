@@ -94,6 +94,7 @@ class Cause(StrEnum):
     LEASE = "lease"
     RESET = "reset"
     # The host, after hand-off
+    HOST_REBOOTED = "host_rebooted"
     BROKER_DIED = "broker_died"
     BROKER_UNREACHABLE = "broker_unreachable"
     BROKER_REFUSED = "broker_refused"

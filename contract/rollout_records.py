@@ -47,7 +47,10 @@ class TaskBrief(Record):
 
 
 class HostAddress(Record):
-    """The host that was handed off to this rollout. The token travels beside it, never in it."""
+    """The host that was handed off to this rollout. The token travels beside it, never in it.
+
+    `lost_s`: an answer that is lost is asked for again for so long, because the way to the host is being mended.
+    """
 
     host_id: Name
     boot_id: str
@@ -55,6 +58,7 @@ class HostAddress(Record):
     lease_id: Name
     lease_generation: int
     first_frame: FrameInfo
+    lost_s: Annotated[float, Field(ge=0)] = 0.0
 
 
 class ModelChoice(Record):

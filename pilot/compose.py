@@ -9,7 +9,7 @@ import anyio
 from pydantic import SecretStr
 
 from contract.ambient import Ambient
-from contract.broker_client import BrokerClient
+from contract.broker_client import BrokerClient, Patience
 from contract.errors import PilotError
 from contract.rollout_records import RolloutSpec, RunState
 from pilot.bridge import Threads
@@ -48,7 +48,7 @@ def build_world(
     except PilotError as error:
         model = AbsentModel(error)
     desktop = BrokerDesktop(
-        BrokerClient(spec.host.base_url, broker_token),
+        BrokerClient(spec.host.base_url, broker_token, patience=Patience(lost_s=spec.host.lost_s)),
         lease_id=spec.host.lease_id,
         bridge=threads.broker,
         ambient=ambient,

@@ -22,7 +22,6 @@ from contract.records import disk_error, read_record, replace_file, write_record
 from contract.run_dir import BatchDir
 from supervisor.costs import BatchCosts
 from supervisor.equipment import Equipment
-from supervisor.handoff import RELEASE_S
 from supervisor.ledger import HostHistory, Ledger, read_ledger
 from supervisor.locks import HeldLock, take
 from supervisor.prepared import PreparedBatch, PreparedRollout
@@ -83,7 +82,7 @@ async def run(
 
     `stale_hosts` are those of an earlier controller that no job goes on with; they are ended first.
     """
-    async with _equipped(prepared, ambient, equipment) as bare:
+    async with _equipped(prepared, batch_dir, state.batch_id, ambient, equipment) as bare:
         tools = replace(bare, disk=ReservingBridge(bare.disk, batch_dir.reserve))
         book = StateBook(batch_dir.state, state, bridge=tools.disk, ambient=ambient)
         ledger = Ledger(batch_dir.hosts, kind=tools.hosts.kind, bridge=tools.disk, ambient=ambient)
@@ -229,7 +228,7 @@ async def _reconcile(work: _Work, open_hosts: Sequence[HostHistory]) -> None:
     ids = [host.host_id for host in open_hosts]
     rollout_of = {host.host_id: host.rollout_id for host in open_hosts}
     try:
-        with anyio.move_on_after(RELEASE_S):
+        with anyio.move_on_after(work.equipment.hosts.timing.release_s):
             left = await work.equipment.hosts.find_leftovers(ids, batch_id=work.batch_id)
             for host_id, what in left.items():
                 work.say(f"reconciler: host {host_id} of {rollout_of[host_id]} is still alive ({what})")
@@ -366,12 +365,14 @@ def _first_row(rollout: PreparedRollout) -> RolloutRow:
 
 
 @asynccontextmanager
-async def _equipped(prepared: PreparedBatch, ambient: Ambient, equipment: Equipment | None) -> AsyncIterator[Equipment]:
+async def _equipped(
+    prepared: PreparedBatch, batch_dir: BatchDir, batch_id: str, ambient: Ambient, equipment: Equipment | None
+) -> AsyncIterator[Equipment]:
     if equipment is not None:
         yield equipment
         return
     # The evaluator's libraries take half a second to load; a batch on a test's own equipment does not need them.
     from supervisor.compose import equip
 
-    async with equip(prepared, ambient) as tools:
+    async with equip(prepared, batch_dir=batch_dir, batch_id=batch_id, ambient=ambient) as tools:
         yield tools

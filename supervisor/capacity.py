@@ -36,7 +36,7 @@ class SlotUse(Record):
     core_share: float
 
 
-def _nothing() -> None:
+def _nothing(reason: str) -> None:
     """Nobody wants to know."""
 
 
@@ -66,12 +66,12 @@ class Slots:
         batch_id: str,
         rollout_id: str,
         has_host: bool = False,
-        on_wait: Callable[[], None] = _nothing,
+        on_wait: Callable[[str], None] = _nothing,
     ) -> AsyncIterator[None]:
         """Wait for a place, and hold it. Raises `StateError` or `DiskError` when the folder cannot be used.
 
         `has_host`: the host exists already, so it is counted at once, whether there is room for it or not. `on_wait`
-        is called once if there is none now.
+        is called once, with what is waited for, if there is none now.
         """
         use = SlotUse(
             pid=os.getpid(),
@@ -84,7 +84,7 @@ class Slots:
         while (held := self.try_take(use, is_forced=has_host)) is None:
             if not is_waiting:
                 is_waiting = True
-                on_wait()
+                on_wait("this machine has room for one more host")
             # Spread out, so that batches that wait for the same place do not ask in step.
             await self.ambient.sleep(ASK_AGAIN_S * (0.75 + 0.5 * self.ambient.chance.random()))
         try:

@@ -16,6 +16,7 @@ from contract.broker_client import BrokerClient, Patience
 from contract.config import LocalHostConfig
 from contract.errors import ConfigError
 from contract.evaluation_records import EvaluatorName
+from contract.run_dir import BatchDir
 from supervisor.aws_endpoint import AwsEndpoint
 from supervisor.aws_short_lived import ShortLivedSource
 from supervisor.capacity import Slots, slots_folder
@@ -31,8 +32,6 @@ from supervisor.prepared import PreparedBatch
 from supervisor.seat import needs_aws
 from supervisor.uploads import LoopbackUploads
 
-# A heartbeat asks once: the next one is the repetition, and a hung host must not keep a thread for long.
-HEARTBEAT_PATIENCE: Final = Patience(connect_s=2.0, read_s=5.0, tries=1)
 # AWS is asked by one at a time; the others only wait for it.
 CREDENTIAL_THREADS_MAX: Final = 4
 # Connections to model APIs that hang must not keep a batch from ending.
@@ -40,7 +39,9 @@ CLOSE_S_MAX: Final = 5.0
 
 
 @asynccontextmanager
-async def equip(prepared: PreparedBatch, ambient: Ambient) -> AsyncIterator[Equipment]:
+async def equip(
+    prepared: PreparedBatch, *, batch_dir: BatchDir, batch_id: str, ambient: Ambient
+) -> AsyncIterator[Equipment]:
     """The real things for this batch, until the block ends. Raises `ConfigError` for a host kind that is not built."""
     config = prepared.config
     if not isinstance(config.host, LocalHostConfig):
@@ -57,16 +58,19 @@ async def equip(prepared: PreparedBatch, ambient: Ambient) -> AsyncIterator[Equi
     async with AsyncExitStack() as undo:
         uploads = undo.enter_context(LoopbackUploads.opened())
         undo.push_async_callback(_close, pilots)
+        hosts = LocalHosts(config.host, bridge=ThreadBridge(4), tokens=KernelKeyring())
+        timing = hosts.timing
         yield Equipment(
-            hosts=LocalHosts(config.host, bridge=ThreadBridge(4), tokens=KernelKeyring()),
-            reach=partial(_reach, bridge=broker_bridge, patience=Patience()),
-            reach_for_heartbeat=partial(_reach, bridge=heartbeat_bridge, patience=HEARTBEAT_PATIENCE),
+            hosts=hosts,
+            reach=partial(_reach, bridge=broker_bridge, patience=timing.patience),
+            reach_for_heartbeat=partial(_reach, bridge=heartbeat_bridge, patience=timing.heartbeat_patience),
             pilots=pilots,
             evaluator=HostEvaluator(
                 uploads=uploads,
                 gold_dir=prepared.gold_dir,
                 evaluator=EvaluatorName(name=config.evaluator.name, version=config.evaluator.version),
-                extension="dxf",
+                extension=hosts.extension,
+                patience=timing.patience,
                 host_bridge=ThreadBridge(min(16, wave + 1), is_abandonable=True),
                 # Scoring is pure computing: more threads than cores only make each of them slower.
                 score_bridge=ThreadBridge(os.cpu_count() or 1),

@@ -19,7 +19,7 @@ from supervisor.outcome import Evaluation
 
 
 class SlotSource(Protocol):
-    """Places for hosts on this machine."""
+    """Places for hosts: on this machine, and in the cloud's quota."""
 
     def slot(
         self,
@@ -28,11 +28,11 @@ class SlotSource(Protocol):
         batch_id: str,
         rollout_id: str,
         has_host: bool = False,
-        on_wait: Callable[[], None],
+        on_wait: Callable[[str], None],
     ) -> AbstractAsyncContextManager[None]:
         """Wait for one, and hold it inside of the block. A host that exists already (`has_host`) does not wait.
 
-        `on_wait` is called once if there is none now.
+        `on_wait` is called with what is waited for, if there is none now.
         """
         ...
 

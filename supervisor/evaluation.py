@@ -7,7 +7,7 @@ from pathlib import Path
 
 from contract.ambient import Ambient
 from contract.bridge import Bridge
-from contract.broker_client import BrokerClient
+from contract.broker_client import BrokerClient, Patience
 from contract.errors import DiskError
 from contract.evaluation_records import EvaluatorName, Stage
 from contract.phases import Cause
@@ -26,13 +26,14 @@ class HostEvaluator:
     gold_dir: Path
     evaluator: EvaluatorName
     extension: str
+    patience: Patience
     host_bridge: Bridge
     score_bridge: Bridge
     ambient: Ambient
 
     async def evaluate(self, *, host: Host, base_url: str, lease_id: str, run_dir: RunDir, task_id: str) -> Evaluation:
         """Save, export, render and score. Raises `DiskError`."""
-        client = BrokerClient(base_url, host.token)
+        client = BrokerClient(base_url, host.token, patience=self.patience)
         try:
             result = await evaluate_rollout(
                 run_dir=run_dir,

@@ -10,23 +10,18 @@ import base64
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Any
 
 import anyio
 
+from contract.batch_records import HostEvent
 from contract.broker_api import LeaseRequest, ResetReply, ResetRequest, Verdict
-from contract.config import LocalHostConfig
 from contract.errors import BrokerError, DiskError, HostError
 from contract.phases import Cause, Phase
 from contract.records import disk_error
 from supervisor.hosts.lease import Host, HostBroker, HostOrder, new_host_id
-from supervisor.ledger import HostEvent
 from supervisor.seat import HandedOff, Seat
-
-# Ending a local host takes tens of milliseconds, its own patience adds up to 5 s when everything hangs.
-RELEASE_S: Final = 20.0
-# Launch (30 s), two identity reads, lease, and two resets of 90 s each at most.
-BRING_UP_S: Final = 300.0
 
 
 @dataclass(slots=True)
@@ -49,16 +44,15 @@ async def hand_off(seat: Seat, undo: AsyncExitStack) -> HandedOff:
         host_undo = AsyncExitStack()
         undo.push_async_exit(host_undo)
         try:
-            with anyio.fail_after(BRING_UP_S):
-                return await _bring_up(seat, host_undo, fate)
-        except (HostError, TimeoutError) as error:
-            failure = _as_host_error(error)
+            return await _bring_up(seat, host_undo, fate)
+        except HostError as error:
+            failure = error
             if fate.event == "released" and not is_last:
                 fate.event = "replaced"
             await host_undo.aclose()
             seat.say(f"{seat.rollout_id}: host failed before hand-off ({failure.cause}): {failure.message}")
             if is_last:
-                raise failure from error
+                raise
         await seat.book.advance(seat.rollout_id, Phase.STARTING, host_id=None, host_replacements=replaced + 1)
     raise AssertionError("the last try returns or raises")
 
@@ -69,19 +63,19 @@ async def end_host(seat: Seat, host_id: str, fate: _Fate | None = None) -> None:
     When something of it survives, the ledger does not call it over, so that the reconciler finds it.
     """
     event: HostEvent = fate.event if fate is not None else "released"
-    with anyio.move_on_after(RELEASE_S, shield=True) as bound:
+    release_s = seat.equipment.hosts.timing.release_s
+    with anyio.move_on_after(release_s, shield=True) as bound:
         try:
             await seat.equipment.hosts.terminate(host_id, batch_id=seat.batch_id)
             await seat.ledger.note(event, host_id=host_id, rollout_id=seat.rollout_id)
         except (HostError, DiskError) as error:
             seat.say(f"{seat.rollout_id}: host {host_id} could not be ended cleanly: {error}")
     if bound.cancelled_caught:
-        seat.say(f"{seat.rollout_id}: host {host_id} was not ended within {RELEASE_S:.0f} s; the reconciler will try")
+        seat.say(f"{seat.rollout_id}: host {host_id} was not ended within {release_s:.0f} s; the reconciler will try")
 
 
 async def _bring_up(seat: Seat, undo: AsyncExitStack, fate: _Fate) -> HandedOff:
-    equipment, rollout_id = seat.equipment, seat.rollout_id
-    hosts = equipment.hosts
+    rollout_id, hosts = seat.rollout_id, seat.equipment.hosts
     host_id = new_host_id()
 
     await seat.ledger.note("intent", host_id=host_id, rollout_id=rollout_id)
@@ -90,22 +84,45 @@ async def _bring_up(seat: Seat, undo: AsyncExitStack, fate: _Fate) -> HandedOff:
     await seat.book.amend(rollout_id, host_id=host_id)
 
     order = HostOrder(
-        host_id=host_id, batch_id=seat.batch_id, rollout_id=rollout_id, log=seat.batch_dir.log(rollout_id)
+        host_id=host_id,
+        batch_id=seat.batch_id,
+        rollout_id=rollout_id,
+        log=seat.batch_dir.log(rollout_id),
+        note=partial(_note, seat, host_id),
+        say=seat.say,
     )
     fate.event = "launch_failed"
     host = await hosts.launch(order)
     fate.event = "released"
     await seat.ledger.note("launched", host_id=host_id, rollout_id=rollout_id, **host.facts)
 
+    with anyio.move_on_after(hosts.timing.hand_off_s):
+        return await _prove_and_reset(seat, undo, host)
+    raise HostError(
+        f"not handed off within {hosts.timing.hand_off_s:.0f} s after its launch",
+        cause=Cause.HOST_LAUNCH,
+        hint="See the host's log and whether this machine is overloaded.",
+    )
+
+
+async def _note(seat: Seat, host_id: str, event: HostEvent, detail: dict[str, Any]) -> None:
+    await seat.ledger.note(event, host_id=host_id, rollout_id=seat.rollout_id, **detail)
+
+
+async def _prove_and_reset(seat: Seat, undo: AsyncExitStack, host: Host) -> HandedOff:
+    rollout_id, host_id, hosts = seat.rollout_id, host.host_id, seat.equipment.hosts
     undo.push_async_callback(_close_tunnel, seat, host_id)
     base_url = await hosts.open_tunnel(host)
-    broker = equipment.reach(host, base_url)
+    broker = seat.equipment.reach(host, base_url)
     undo.callback(broker.close)
 
-    await _prove_identity(broker, host)
+    with _failing_as(Cause.HOST_IDENTITY):
+        host = await hosts.prove(host, broker)
     with _failing_as(Cause.LEASE):
         lease = await broker.lease(
-            LeaseRequest(request_id=f"lease-{host_id}", rollout_id=rollout_id, lease_s=_lease_s(seat))
+            LeaseRequest(
+                request_id=f"lease-{host_id}", rollout_id=rollout_id, lease_s=seat.prepared.config.host.lease_s
+            )
         )
     reset = await _reset(seat, broker, host_id=host_id, lease_id=lease.lease_id)
 
@@ -123,33 +140,21 @@ async def _bring_up(seat: Seat, undo: AsyncExitStack, fate: _Fate) -> HandedOff:
             "handed_off",
             host_id=host_id,
             rollout_id=rollout_id,
+            boot_id=host.boot_id,
             lease_id=lease.lease_id,
             lease_generation=lease.generation,
             first_frame=reset.frame.model_dump(mode="json"),
         )
-        await seat.book.advance(rollout_id, Phase.HANDED_OFF, started_at=equipment.ambient.utc_now())
+        await seat.book.advance(rollout_id, Phase.HANDED_OFF, started_at=seat.equipment.ambient.utc_now())
     return handed
 
 
 async def _close_tunnel(seat: Seat, host_id: str) -> None:
-    with anyio.move_on_after(RELEASE_S, shield=True):
+    with anyio.move_on_after(seat.equipment.hosts.timing.release_s, shield=True):
         try:
             await seat.equipment.hosts.close_tunnel(host_id)
         except HostError as error:
             seat.say(f"{seat.rollout_id}: the tunnel of host {host_id} could not be closed: {error}")
-
-
-async def _prove_identity(broker: HostBroker, host: Host) -> None:
-    """Two reads, each bound to a nonce of its own: the same machine, in the boot that was launched."""
-    with _failing_as(Cause.HOST_IDENTITY):
-        for _ in range(2):
-            identity = await broker.identity()
-            if (identity.host_id, identity.boot_id) != (host.host_id, host.boot_id):
-                raise HostError(
-                    f"host {identity.host_id!r} in boot {identity.boot_id!r} answers for {host.host_id!r}",
-                    cause=Cause.HOST_IDENTITY,
-                    hint="Another broker took over its address; end both.",
-                )
 
 
 async def _reset(seat: Seat, broker: HostBroker, *, host_id: str, lease_id: str) -> ResetReply:
@@ -194,11 +199,6 @@ def _make_run_dir(seat: Seat) -> None:
         raise disk_error(seat.run_dir.root, error) from error
 
 
-def _lease_s(seat: Seat) -> float:
-    host = seat.prepared.config.host
-    return host.lease_s if isinstance(host, LocalHostConfig) else 900.0
-
-
 @contextmanager
 def _failing_as(cause: Cause) -> Iterator[None]:
     """Name the step that failed: before hand-off it says more than the way in which it failed."""
@@ -206,13 +206,3 @@ def _failing_as(cause: Cause) -> Iterator[None]:
         yield
     except HostError as error:
         raise HostError(error.message, cause=cause, hint=error.hint) from error
-
-
-def _as_host_error(error: HostError | TimeoutError) -> HostError:
-    if isinstance(error, HostError):
-        return error
-    return HostError(
-        f"not handed off within {BRING_UP_S:.0f} s",
-        cause=Cause.HOST_LAUNCH,
-        hint="See whether this machine is overloaded.",
-    )

@@ -11,12 +11,11 @@ from typing import Any, Final, Literal
 from pydantic import ValidationError
 
 from contract.ambient import Ambient
-from contract.batch_records import HostLine
+from contract.batch_records import HostEvent, HostLine
 from contract.bridge import Bridge
 from contract.errors import StateError
 from contract.records import LineAppender, first_problem, read_lines
 
-HostEvent = Literal["intent", "launched", "handed_off", "released", "replaced", "launch_failed", "reconciled"]
 # A host with one of these lines is over; every other one may still be alive.
 ENDINGS: Final = frozenset({"released", "replaced", "launch_failed", "reconciled"})
 
@@ -65,13 +64,18 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class HostHistory:
-    """All that the ledger says about one host. `detail` is the union of its lines' details, later ones on top."""
+    """All that the ledger says about one host. `detail` is the union of its lines' details, later ones on top.
+
+    `client_tokens` and `instance_ids` are all that its lines name, in order: a host may take several launches.
+    """
 
     host_id: str
     rollout_id: str
     kind: Literal["local", "ec2"]
     events: tuple[str, ...]
     detail: dict[str, Any] = field(default_factory=dict)
+    client_tokens: tuple[str, ...] = ()
+    instance_ids: tuple[str, ...] = ()
 
     @property
     def is_over(self) -> bool:
@@ -105,5 +109,11 @@ def read_ledger(path: Path) -> dict[str, HostHistory]:
             kind=line.kind,
             events=(*(known.events if known else ()), line.event),
             detail={**(known.detail if known else {}), **line.detail},
+            client_tokens=_with(known.client_tokens if known else (), line.detail.get("client_token")),
+            instance_ids=_with(known.instance_ids if known else (), line.detail.get("instance_id")),
         )
     return hosts
+
+
+def _with(names: tuple[str, ...], name: object) -> tuple[str, ...]:
+    return names if not isinstance(name, str) or name in names else (*names, name)

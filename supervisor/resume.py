@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from contract.ambient import Ambient
 from contract.batch_records import BatchState
 from contract.broker_api import FrameInfo
-from contract.errors import BrokerError, StateError
+from contract.errors import BrokerError, HostError, StateError
 from contract.phases import BatchStatus, Cause, Phase
 from contract.records import read_record, write_record
 from contract.rollout_records import Checkpoint
@@ -123,12 +123,17 @@ async def _find_again(seat: Seat, history: HostHistory | None, controller_pid: i
     host = await seat.equipment.hosts.reattach(history, batch_id=seat.batch_id)
     if host is None:
         return Cause.CONTROLLER_DIED, f"{died}, and its host or the host's token died with it"
-    base_url = await seat.equipment.hosts.open_tunnel(host)
+    try:
+        base_url = await seat.equipment.hosts.open_tunnel(host)
+    except HostError as error:
+        return Cause.CONTROLLER_DIED, f"{died}, and its host cannot be reached: {error.message}"
     broker = seat.equipment.reach(host, base_url)
     try:
         difference = await _difference(seat, broker, host, history)
     except BrokerError as error:
         return Cause.CONTROLLER_DIED, f"{died}, and its host does not answer: {error.message}"
+    except HostError as error:
+        return Cause.RESUME_MISMATCH, error.message
     finally:
         broker.close()
     if difference is not None:
@@ -144,11 +149,9 @@ async def _find_again(seat: Seat, history: HostHistory | None, controller_pid: i
 
 
 async def _difference(seat: Seat, broker: HostBroker, host: Host, history: HostHistory) -> str | None:
-    """What does not agree between ledger, checkpoint and host; null when all of it does. Raises `BrokerError`."""
+    """What does not agree between ledger, checkpoint and host; null when all of it does. Raises `HostError`."""
     lease_id, generation = history.detail["lease_id"], history.detail["lease_generation"]
-    identity = await broker.identity()
-    if (identity.host_id, identity.boot_id) != (host.host_id, host.boot_id):
-        return f"the host is in boot {identity.boot_id!r} now, and was launched in boot {host.boot_id!r}"
+    await seat.equipment.hosts.prove(host, broker)
     lease = await broker.heartbeat(lease_id)
     if (lease.lease_id, lease.generation) != (lease_id, generation):
         return f"the host's lease is {lease.lease_id!r} generation {lease.generation} now"

@@ -24,15 +24,10 @@ from supervisor.recording import record_end
 from supervisor.seat import HandedOff, Seat, needs_aws, spec_of
 from supervisor.state import read_run_state
 
-# A broker says at once that its CAD program died, but not to a controller that has taken it over, and then half a
-# second may pass until we ask. With many rollouts the heartbeats together stay under a tenth of a core (2 ms each).
-HEARTBEAT_S: Final = 0.5
+# With many rollouts the heartbeats together stay under a tenth of a core (2 ms each).
 HEARTBEAT_S_PER_ROLLOUT: Final = 0.02
-# Each miss costs up to 5 s of patience; a broker that was silent for half a minute is not coming back.
-HEARTBEAT_MISSES_MAX: Final = 6
-# One look at a host that may be dying, and the saving of a drawing whose rollout is void: both before the 2 s are over.
+# One look at a host that may be dying: the 2 s in which its end is to be known are not over then.
 LAST_LOOK_S: Final = 0.5
-HAND_OVER_S: Final = 1.0
 # Export and render may take 120 s each and are tried three times; ten minutes are more than any sound drawing needs.
 EVALUATION_S: Final = 600.0
 
@@ -113,7 +108,7 @@ async def _hold_place(seat: Seat, undo: AsyncExitStack, *, has_host: bool = Fals
         batch_id=seat.batch_id,
         rollout_id=seat.rollout_id,
         has_host=has_host,
-        on_wait=lambda: seat.say(f"{seat.rollout_id}: waits until this machine has room for one more host"),
+        on_wait=lambda reason: seat.say(f"{seat.rollout_id}: waits until {reason}"),
     )
     await undo.enter_async_context(place)
 
@@ -178,22 +173,36 @@ async def _watch_program(seat: Seat, handed: HandedOff) -> HostLoss:
 
 
 async def _watch_health(seat: Seat, handed: HandedOff) -> HostLoss:
-    """Ask the broker at intervals how its CAD program is. Each answer also keeps the lease."""
-    pause_s = max(HEARTBEAT_S, HEARTBEAT_S_PER_ROLLOUT * seat.prepared.max_concurrency)
-    broker = seat.equipment.reach_for_heartbeat(handed.host, handed.base_url)
+    """Ask the broker at intervals how it and its CAD program are, and have a broken way to it mended.
+
+    Each answer also keeps the lease, and shows that the host is still in the boot that was handed off.
+    """
+    hosts, host = seat.equipment.hosts, handed.host
+    pause_s = max(hosts.timing.heartbeat_s, HEARTBEAT_S_PER_ROLLOUT * seat.prepared.max_concurrency)
+    broker = seat.equipment.reach_for_heartbeat(host, handed.base_url)
     misses = 0
     try:
         while True:
-            await seat.equipment.ambient.sleep(pause_s)
+            with anyio.move_on_after(pause_s):
+                await hosts.wait_tunnel_broken(host.host_id)
             try:
                 health = await broker.health()
             except BrokerError as error:
                 misses += error.code in {ErrorCode.UNREACHABLE, ErrorCode.PROTOCOL}
-                if misses >= HEARTBEAT_MISSES_MAX:
+                if misses >= hosts.timing.misses_max:
                     return HostLoss(Cause.BROKER_UNREACHABLE, error.message)
+                try:
+                    await hosts.mend_tunnel(host.host_id, misses=misses)
+                except HostError as lost:
+                    return HostLoss(lost.cause, lost.message)
                 continue
             misses = 0
-            seat.equipment.hosts.renew(handed.host)
+            if health.boot_id != host.boot_id:
+                return HostLoss(
+                    Cause.HOST_REBOOTED,
+                    f"the host is in boot {health.boot_id!r}, and was handed off in {host.boot_id!r}",
+                )
+            hosts.renew(host)
             if health.driver_state in _DEAD_STATES:
                 return HostLoss(*_DEAD_STATES[health.driver_state])
     finally:
@@ -259,6 +268,8 @@ async def _evaluate(seat: Seat, handed: HandedOff) -> tuple[Evaluation, HostLoss
             ),
             partial(_watch_process, seat, handed),
             partial(_watch_program, seat, handed),
+            # A way that breaks while the evaluation uses it is mended too.
+            partial(_watch_health, seat, handed),
         )
         if isinstance(result, Broken):
             return Evaluation(state="failed", failure=result.reason.detail), result.reason
@@ -274,7 +285,7 @@ async def _hand_over(seat: Seat, handed: HandedOff) -> None:
     broker = seat.equipment.reach_for_heartbeat(handed.host, handed.base_url)
     dest = seat.run_dir.attempt(hosts.extension)
     try:
-        with anyio.move_on_after(HAND_OVER_S):
+        with anyio.move_on_after(hosts.timing.hand_over_s):
             grant = uploads.grant("attempt", bytes_max=ARTIFACT_BYTES_MAX, dest=dest)
             reply = await broker.save(
                 SaveRequest(request_id=f"hand-over-{handed.host.host_id}", lease_id=handed.lease_id, upload=grant)

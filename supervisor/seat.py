@@ -113,6 +113,7 @@ def spec_of(seat: Seat, handed: HandedOff, *, credentials_url: str | None = None
             lease_id=handed.lease_id,
             lease_generation=handed.lease_generation,
             first_frame=handed.first_frame,
+            lost_s=seat.equipment.hosts.timing.patience.lost_s,
         ),
         limits=config.limits,
         price=rollout.price,

@@ -50,7 +50,9 @@ from contract.rollout_records import Result, Retries, RolloutSpec, RunState, Wai
 from contract.run_dir import BatchDir, RunDir
 from supervisor.admission import MachineCapacity, admit, host_needs
 from supervisor.equipment import CredentialsLender, Equipment
-from supervisor.hosts.lease import Host, HostOrder, LostState
+from supervisor.hosts.lease import Host, HostBroker, HostOrder, LostState
+from supervisor.hosts.local import LOCAL_TIMING
+from supervisor.hosts.proof import prove_twice
 from supervisor.launch import OnProgress, PilotEnd, PilotSecrets, Progress
 from supervisor.ledger import HostHistory
 from supervisor.outcome import Evaluation
@@ -173,6 +175,7 @@ class FakeHosts:
     def __init__(self, world: FakeWorld) -> None:
         self.kind: Literal["local", "ec2"] = "local"
         self.extension = "dxf"
+        self.timing = LOCAL_TIMING
         self._world = world
 
     async def launch(self, order: HostOrder) -> Host:
@@ -196,6 +199,16 @@ class FakeHosts:
     async def open_tunnel(self, host: Host) -> str:
         await self._world.step("tunnel", host.rollout_id)
         return host.base_url
+
+    async def prove(self, host: Host, broker: HostBroker) -> Host:
+        await prove_twice(host, broker)
+        return host
+
+    async def wait_tunnel_broken(self, host_id: str) -> None:
+        await anyio.sleep_forever()
+
+    async def mend_tunnel(self, host_id: str, *, misses: int) -> None:
+        await anyio.lowlevel.checkpoint()
 
     async def close_tunnel(self, host_id: str) -> None:
         await anyio.lowlevel.checkpoint()

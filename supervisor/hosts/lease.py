@@ -7,35 +7,66 @@ idempotent and works by id alone, even when the launch never answered; and what 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from pydantic import SecretStr
 
+from contract.batch_records import HostEvent
 from contract.bridge import Bridge
 from contract.broker_api import ArtifactReply as ArtifactReply
 from contract.broker_api import Health, Identity, Lease, LeaseRequest, ResetReply, ResetRequest, SaveRequest
-from contract.broker_client import BrokerClient
+from contract.broker_client import BrokerClient, Patience
 from supervisor.ledger import HostHistory
 
 LostState = Literal["cad_died", "cad_hung", "display_died"]
 
+Note = Callable[[HostEvent, dict[str, Any]], Awaitable[None]]
+"""Adds a line about this host to the ledger; durable when it returns. Raises `DiskError`."""
+
 
 @dataclass(frozen=True, slots=True)
 class HostOrder:
-    """A host that is about to be launched. `log` is where what it says to people goes."""
+    """A host that is about to be launched. `log` is where what it says to people goes.
+
+    `note` writes to the ledger; `say` prints one line for people.
+    """
 
     host_id: str
     batch_id: str
     rollout_id: str
     log: Path
+    note: Note
+    say: Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class HostTiming:
+    """How slow this kind of host is, in seconds.
+
+    `hand_off_s` bounds what follows a launch until the hand-off; `release_s` the ending of one host; `hand_over_s` the
+    saving of a drawing that is not scored. `heartbeat_s` is the pause between two heartbeats, and a host is lost after
+    `misses_max` of them in a row without an answer. `patience` is for the calls of a rollout and `heartbeat_patience`
+    for a heartbeat.
+    """
+
+    hand_off_s: float
+    release_s: float
+    hand_over_s: float
+    heartbeat_s: float
+    misses_max: int
+    patience: Patience
+    heartbeat_patience: Patience
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host that is up. `facts` goes into the ledger: what is needed to find this host again, and nothing secret."""
+    """A host that was launched. `facts` goes into the ledger: what is needed to find this host again, nothing secret.
+
+    `boot_id` is empty until the host has proven who it is, where a launch does not tell it.
+    """
 
     host_id: str
     rollout_id: str
@@ -51,13 +82,38 @@ class HostProvider(Protocol):
     kind: Literal["local", "ec2"]
     # The file extension of its drawings.
     extension: str
+    timing: HostTiming
 
     async def launch(self, order: HostOrder) -> Host:
-        """Start one. Raises `HostError` (`host_launch`). A cancelled or failed launch is ended by `terminate`."""
+        """Start one. Raises `HostError` (`host_launch`). A cancelled or failed launch is ended by `terminate`.
+
+        Bounded in time by the provider itself, which alone knows what it waits for.
+        """
         ...
 
     async def open_tunnel(self, host: Host) -> str:
-        """The address at which its broker is reached from here. Raises `HostError` (`tunnel`)."""
+        """The address at which its broker is reached from here, for as long as the host lives. Raises `HostError`.
+
+        Returns when the way is open to whoever answers there; `prove` says who that is.
+        """
+        ...
+
+    async def prove(self, host: Host, broker: HostBroker) -> Host:
+        """The host, once it has proven twice that it is the one that was launched, in the boot that it is in.
+
+        Raises `HostError` (`host_identity`) when somebody else answers, or `BrokerError`.
+        """
+        ...
+
+    async def wait_tunnel_broken(self, host_id: str) -> None:
+        """Return as soon as the way to the host is known to be broken. Else this never returns."""
+        ...
+
+    async def mend_tunnel(self, host_id: str, *, misses: int) -> None:
+        """Called after `misses` heartbeats in a row had no answer: open the way again if that is due.
+
+        The address stays the same. Raises `HostError` (`tunnel`) when it cannot be opened any more.
+        """
         ...
 
     async def close_tunnel(self, host_id: str) -> None:
@@ -96,7 +152,11 @@ class HostProvider(Protocol):
         ...
 
     async def find_leftovers(self, host_ids: Collection[str], *, batch_id: str) -> dict[str, str]:
-        """Which of these are alive, each with a line for people."""
+        """Which of these are alive, each with a line for people.
+
+        A kind that can find hosts by their tags also looks for those of the batch that no id here names: `host_ids`
+        are only those that the ledger does not call over.
+        """
         ...
 
 

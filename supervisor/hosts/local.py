@@ -24,13 +24,15 @@ import orjson
 from pydantic import Field, SecretStr, ValidationError
 
 from contract.bridge import Bridge
+from contract.broker_client import Patience
 from contract.config import LocalHostConfig
 from contract.errors import HostError
 from contract.phases import Cause
 from contract.records import Record
 from supervisor.child import AdoptedProcess, Child, describe_status
 from supervisor.hosts.folders import SCRATCH, host_folder, pilot_home
-from supervisor.hosts.lease import Host, HostOrder, LostState
+from supervisor.hosts.lease import Host, HostBroker, HostOrder, HostTiming, LostState
+from supervisor.hosts.proof import prove_twice
 from supervisor.keyring import TokenStore
 from supervisor.ledger import HostHistory
 from supervisor.processes import (
@@ -50,6 +52,22 @@ GRACE_S: Final = 1.0
 # Killed processes are gone within 50 ms (local desktop reference, section 9).
 SWEEP_S: Final = 1.0
 SWEEPS_MAX: Final = 3
+LOCAL_TIMING: Final = HostTiming(
+    # Two identity reads, lease, and two resets of 90 s each at most.
+    hand_off_s=270.0,
+    # Ending a local host takes tens of milliseconds, its own patience adds up to 5 s when everything hangs.
+    release_s=20.0,
+    # Saving the drawing of a void rollout: before the 2 s are over in which its end is to be known.
+    hand_over_s=1.0,
+    # A broker says at once that its CAD program died, but not to a controller that has taken it over, and then half a
+    # second may pass until we ask.
+    heartbeat_s=0.5,
+    # Each miss costs up to 5 s of patience; a broker that was silent for half a minute is not coming back.
+    misses_max=6,
+    patience=Patience(),
+    # A heartbeat asks once: the next one is the repetition, and a hung host must not keep a thread for long.
+    heartbeat_patience=Patience(connect_s=2.0, read_s=5.0, tries=1),
+)
 # The token outlives a controller for as long as its host does, and a little longer: the host decides.
 TOKEN_MARGIN_S: Final = 60.0
 
@@ -110,6 +128,7 @@ class LocalHosts:
     ) -> None:
         self.kind: Literal["local", "ec2"] = "local"
         self.extension = "dxf"
+        self.timing = LOCAL_TIMING
         self._config = config
         self._bridge = bridge
         self._tokens = tokens
@@ -155,6 +174,18 @@ class LocalHosts:
     async def open_tunnel(self, host: Host) -> str:
         """A host on this machine is reached as it is."""
         return host.base_url
+
+    async def prove(self, host: Host, broker: HostBroker) -> Host:
+        """The broker told its boot when it got ready."""
+        await prove_twice(host, broker)
+        return host
+
+    async def wait_tunnel_broken(self, host_id: str) -> None:
+        """There is none that could break."""
+        await anyio.sleep_forever()
+
+    async def mend_tunnel(self, host_id: str, *, misses: int) -> None:
+        """There is none to mend."""
 
     async def close_tunnel(self, host_id: str) -> None:
         """There is none."""

@@ -36,6 +36,10 @@ FAILED_LINE = (
 READY_LINE = '{"schema":"autocad-bench.broker-ready/1","host_id":"h","boot_id":"b","port":1,"broker_version":"1.0"}'
 
 
+async def unnoted(event: str, detail: dict[str, Any]) -> None:
+    """Nobody reads this ledger."""
+
+
 class NoTokens:
     """Remembers nothing."""
 
@@ -63,7 +67,7 @@ class Machine:
 
     def order(self) -> HostOrder:
         self.ids.append(new_host_id())
-        return HostOrder(self.ids[-1], BATCH, "r-0", self.folder / "r-0.log")
+        return HostOrder(self.ids[-1], BATCH, "r-0", self.folder / "r-0.log", note=unnoted, say=print)
 
     def left(self) -> list[int]:
         return [process.pid for process in processes_of_hosts(self.ids, batch_id=BATCH)]
@@ -254,7 +258,7 @@ folder, host_id, batch_id, orphan_s = Path(sys.argv[1]), sys.argv[2], sys.argv[3
 config = LocalHostConfig(kind="local", driver="paper", orphan_s=orphan_s)
 deaf = (sys.executable, "-I", "-c", "import time; time.sleep(60)")
 hosts = LocalHosts(config, bridge=ThreadBridge(2), tokens=KernelKeyring(), scratch=folder, command=deaf)
-anyio.run(hosts.launch, HostOrder(host_id, batch_id, "r-0", folder / "r-0.log"))
+anyio.run(hosts.launch, HostOrder(host_id, batch_id, "r-0", folder / "r-0.log", note=print, say=print))
 """
 
 

@@ -154,12 +154,13 @@ FINISH = {"type": "finish", "status": "done", "summary": ""}
 EC2 = {
     "kind": "ec2",
     "region": "us-east-1",
-    "ami_id": "ami-0",
+    "ami_id": "ami-0123456789abcdef0",
     "instance_type": "g6.xlarge",
-    "subnet_ids": ["subnet-0"],
-    "security_group_id": "sg-0",
-    "instance_profile": "p",
-    "artifact_bucket": "b",
+    "subnet_ids": ["subnet-0123456789abcdef0"],
+    "security_group_id": "sg-0123456789abcdef0",
+    "instance_profile": "autocad-bench",
+    "artifact_bucket": "artifacts",
+    "identity_certificate": "identity.pem",
 }
 SUITE = "suites/tiny-suite"
 
