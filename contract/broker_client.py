@@ -51,6 +51,7 @@ from contract.phases import Cause
 from contract.records import Record, first_problem
 
 R = TypeVar("R", bound=Record)
+T = TypeVar("T")
 
 # So many different lengths of a request's head are tried; more would only come near the bound of a head.
 TRY_CHARS_MAX: Final = 16
@@ -165,7 +166,7 @@ class BrokerClient:
         """The PNG that `info` names, checked. Damaged answers are fetched again, then `frame_corrupt`."""
         path = f"/v1/frames/{info.sequence}"
         for _ in range(self._patience.tries):
-            png = self._send("GET", path, b"", read_s=self._patience.read_s).body
+            png = self._send("GET", path, b"", read_s=self._patience.read_s, read=bytes)
             if len(png) == info.size_bytes and hashlib.sha256(png).hexdigest() == info.sha256:
                 return png
         raise BrokerError(
@@ -188,15 +189,17 @@ class BrokerClient:
         return self._post("/v1/render", request, ArtifactReply, read_s=120.0)
 
     def _get(self, path: str, kind: type[R], *, read_s: float | None = None) -> R:
-        return self._parsed(self._send("GET", path, b"", read_s=read_s or self._patience.read_s), kind)
+        read_s = read_s or self._patience.read_s
+        return self._send("GET", path, b"", read_s=read_s, read=kind.model_validate_json)
 
     def _post(self, path: str, request: Record, kind: type[R], *, read_s: float | None = None) -> R:
         body = orjson.dumps(request.model_dump(mode="json"))
-        return self._parsed(self._send("POST", path, body, read_s=read_s or self._patience.read_s), kind)
+        read_s = read_s or self._patience.read_s
+        return self._send("POST", path, body, read_s=read_s, read=kind.model_validate_json)
 
-    def _send(self, method: str, path: str, body: bytes, *, read_s: float) -> Answer:
+    def _send(self, method: str, path: str, body: bytes, *, read_s: float, read: Callable[[bytes], T]) -> T:
+        """What `read` makes of the answer's body. An answer that it cannot read was damaged, and counts as lost."""
         headers = {**self._authorization, **({"Content-Type": "application/json"} if body else {})}
-        lost: Exception | None = None
         patience, began_s = self._patience, self._elapsed_s()
         for attempt in count():
             # A tunnel that hangs on one head size must not meet the same size again, hence the counter.
@@ -206,30 +209,17 @@ class BrokerClient:
                 answer = self._connection.exchange(
                     method, path, {**headers, **tried}, body, read_s=read_s, bytes_max=FRAME_BYTES_MAX
                 )
-            except (OSError, HTTPException) as error:
-                lost = error
+                if len(answer.body) > FRAME_BYTES_MAX:
+                    raise _protocol_error(f"{path} answered more than {FRAME_BYTES_MAX} bytes")
+                if answer.status == 200:
+                    return read(answer.body)
+                raise _refusal(answer)
+            except (OSError, HTTPException, ValidationError) as error:
                 is_last = attempt + 1 >= patience.tries and self._elapsed_s() - began_s >= patience.lost_s
                 if self._connection.is_closed or is_last:
-                    break
-                self._pause(min(patience.pause_s_max, patience.pause_s * (attempt + 1)))
-                continue
-            if len(answer.body) > FRAME_BYTES_MAX:
-                raise _protocol_error(f"{path} answered more than {FRAME_BYTES_MAX} bytes")
-            if answer.status == 200:
-                return answer
-            raise _refusal(path, answer)
-        raise BrokerError(
-            f"no answer from the broker to {method} {path.partition('?')[0]} ({type(lost).__name__})",
-            code=ErrorCode.UNREACHABLE,
-            cause=Cause.BROKER_UNREACHABLE,
-            hint="See whether the host and its tunnel are still alive.",
-        ) from lost
-
-    def _parsed(self, answer: Answer, kind: type[R]) -> R:
-        try:
-            return kind.model_validate_json(answer.body)
-        except ValidationError as error:
-            raise _protocol_error(f"the broker's answer is not a {kind.__name__}: {first_problem(error)}") from error
+                    raise _lost(method, path.partition("?")[0], error) from error
+            self._pause(min(patience.pause_s_max, patience.pause_s * (attempt + 1)))
+        raise AssertionError("counting has no end")
 
 
 def identity_proof(identity: Identity, token: SecretStr) -> str:
@@ -257,17 +247,26 @@ def _check_head(method: str, path: str, headers: Mapping[str, str]) -> None:
     assert head + 120 < HEAD_BYTES_MAX, f"request head of {head} bytes is too long for the tunnel"
 
 
-def _refusal(path: str, answer: Answer) -> BrokerError:
-    try:
-        body = ErrorBody.model_validate_json(answer.body)
-    except ValidationError:
-        return _protocol_error(f"{path} answered HTTP {answer.status} without an error body")
+def _refusal(answer: Answer) -> BrokerError:
+    """What the broker said. Raises `ValidationError` when the answer is no word of a broker."""
+    body = ErrorBody.model_validate_json(answer.body)
     return BrokerError(
         body.message,
         code=body.code,
         cause=CAUSES.get(body.code, Cause.BROKER_REFUSED),
         status=answer.status,
         hint=body.hint,
+    )
+
+
+def _lost(method: str, path: str, error: Exception) -> BrokerError:
+    if isinstance(error, ValidationError):
+        return _protocol_error(f"the broker's answer to {method} {path} cannot be read: {first_problem(error)}")
+    return BrokerError(
+        f"no answer from the broker to {method} {path} ({type(error).__name__})",
+        code=ErrorCode.UNREACHABLE,
+        cause=Cause.BROKER_UNREACHABLE,
+        hint="See whether the host and its tunnel are still alive.",
     )
 
 

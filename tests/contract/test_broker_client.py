@@ -116,6 +116,53 @@ def test_a_lost_answer_is_asked_for_again_and_nothing_is_done_twice(
     assert 1 == len(host.performed)
 
 
+def damage(handler: BaseHTTPRequestHandler) -> None:
+    """An answer with one changed byte, from a tunnel."""
+    send(handler, 200, b'{"broker_version": "1.0", \x00')
+
+
+def test_an_answer_that_was_damaged_on_the_way_is_asked_for_again() -> None:
+    """Every call may be repeated, so bytes that are no answer are a lost one."""
+    with speaking(meddle=first(2, damage)) as (client, broker):
+        health = client.health()
+        heads = list(broker.heads)
+
+    assert "1.0" == health.broker_version
+    assert 3 == len(heads)
+
+
+def test_answers_that_stay_damaged_are_a_fault_of_the_way() -> None:
+    """The record names what changes bytes, not a broker that is silent."""
+    with (
+        speaking(meddle=first(99, damage)) as (client, _),
+        pytest.raises(BrokerError, match="cannot be read") as caught,
+    ):
+        client.health()
+
+    assert ErrorCode.PROTOCOL == caught.value.code
+
+
+def test_a_way_that_is_mended_in_time_loses_nothing() -> None:
+    """A tunnel is opened again by somebody else; until then every answer is lost, and pauses grow to their bound."""
+    clock = [0.0]
+    pauses: list[float] = []
+
+    def pause(pause_s: float) -> None:
+        pauses.append(pause_s)
+        clock[0] += pause_s
+
+    patience = Patience(connect_s=0.5, read_s=0.4, tries=1, pause_s=1.0, lost_s=60.0)
+    with FakeBroker(FakeHost(), meddle=first(14, hang_up)) as broker:
+        client = BrokerClient(
+            broker.base_url, SecretStr(TOKEN), patience=patience, pause=pause, elapsed_s=lambda: clock[0]
+        )
+        health = client.health()
+        client.close()
+
+    assert "1.0" == health.broker_version
+    assert [1.0, 2.0, 3.0, 4.0, *[5.0] * 10] == pauses
+
+
 @pytest.mark.parametrize("deed", [hang_up, garble, cut_off, fall_silent])
 def test_a_broker_that_never_answers_is_unreachable(deed: Callable[[BaseHTTPRequestHandler], None]) -> None:
     """After three tries, within their deadlines."""
