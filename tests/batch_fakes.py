@@ -208,7 +208,9 @@ class FakeHosts:
         await anyio.sleep_forever()
 
     async def mend_tunnel(self, host_id: str, *, misses: int) -> None:
-        await anyio.lowlevel.checkpoint()
+        host = self._world.alive.get(host_id)
+        if host is not None:
+            await self._world.step("mend", host.rollout_id)
 
     async def close_tunnel(self, host_id: str) -> None:
         await anyio.lowlevel.checkpoint()
