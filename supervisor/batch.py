@@ -215,26 +215,30 @@ async def _keep_state_current(work: _Work) -> None:
 async def _reconcile_at_exit(work: _Work) -> None:
     """One pass over the ledger: whatever of this batch was not seen to end is ended now."""
     try:
-        open_hosts = [host for host in read_ledger(work.batch_dir.hosts).values() if not host.is_over]
+        hosts = list(read_ledger(work.batch_dir.hosts).values())
     except StateError as error:
         work.say(f"reconciler: {error}")
         work.faults.append(error)
         return
-    if open_hosts:
-        await _reconcile(work, open_hosts)
+    # In the cloud a host may be alive although its end was acknowledged, so there the tags are asked too.
+    if any(not host.is_over for host in hosts) or (hosts and work.equipment.hosts.kind == "ec2"):
+        await _reconcile(work, hosts)
 
 
-async def _reconcile(work: _Work, open_hosts: Sequence[HostHistory]) -> None:
-    ids = [host.host_id for host in open_hosts]
-    rollout_of = {host.host_id: host.rollout_id for host in open_hosts}
+async def _reconcile(work: _Work, hosts: Sequence[HostHistory]) -> None:
+    """End what is alive of these hosts, and whatever is left of those that nobody has seen end."""
+    ids = [host.host_id for host in hosts if not host.is_over]
+    rollout_of = {host.host_id: host.rollout_id for host in hosts}
     try:
         with anyio.move_on_after(work.equipment.hosts.timing.release_s):
             left = await work.equipment.hosts.find_leftovers(ids, batch_id=work.batch_id)
             for host_id, what in left.items():
                 work.say(f"reconciler: host {host_id} of {rollout_of[host_id]} is still alive ({what})")
             # Also those of which nothing was found: a private folder may be left.
-            await work.equipment.hosts.terminate_all(ids, batch_id=work.batch_id)
-            for host_id in ids:
+            ending = list(dict.fromkeys([*ids, *left]))
+            if ending:
+                await work.equipment.hosts.terminate_all(ending, batch_id=work.batch_id)
+            for host_id in ending:
                 await work.ledger.note("reconciled", host_id=host_id, rollout_id=rollout_of[host_id])
     except (HostError, DiskError) as error:
         work.say(f"reconciler: {error}")
