@@ -95,6 +95,7 @@ def _add_fact_routes(app: FastAPI, service: Service, token_sha256: str) -> None:
             broker_version=BROKER_VERSION,
             started_at=service.facts.started_at,
             proof="0" * 64,
+            instance=service.facts.instance,
         )
         return _json(unsigned.model_copy(update={"proof": sign_identity(unsigned, token_sha256=token_sha256)}))
 

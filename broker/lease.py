@@ -36,13 +36,24 @@ class LeaseFile(Record):
 class LeaseBook:
     """The lease and the clock of silence. Any thread may call."""
 
-    def __init__(self, state_dir: Path, *, silence_s: float, elapsed_s: Callable[[], float] = time.monotonic) -> None:
-        """`silence_s` bounds the silence until there is a lease, which brings its own bound."""
+    def __init__(
+        self,
+        state_dir: Path,
+        *,
+        silence_s: float,
+        elapsed_s: Callable[[], float] = time.monotonic,
+        on_heard: Callable[[float], None] = lambda _: None,
+    ) -> None:
+        """`silence_s` bounds the silence until there is a lease, which brings its own bound.
+
+        `on_heard` is told at each authenticated call how many seconds of silence are allowed from now on.
+        """
         self._path = state_dir / FILE_NAME
         self._lock = threading.Lock()
         self._silence_s = silence_s
         self._orphan_s: float | None = None
         self._elapsed_s = elapsed_s
+        self._on_heard = on_heard
         self._heard_at = elapsed_s()
         self._file = read_record(self._path, LeaseFile) if self._path.exists() else LeaseFile()
 
@@ -59,6 +70,7 @@ class LeaseBook:
     def touch(self) -> None:
         """An authenticated call has arrived: the silence begins anew."""
         self._heard_at = self._elapsed_s()
+        self._on_heard(self._bound_s())
 
     def orphaned(self, orphan_s: float) -> None:
         """The owner is gone; from now on this much silence is allowed, so that another may take over."""
@@ -67,10 +79,7 @@ class LeaseBook:
 
     def expires_in_s(self) -> float:
         """How much silence is left; negative when there was too much."""
-        bound = self._file.held.lease_s if self._file.held else self._silence_s
-        if self._orphan_s is not None:
-            bound = self._orphan_s
-        return bound - (self._elapsed_s() - self._heard_at)
+        return self._bound_s() - (self._elapsed_s() - self._heard_at)
 
     def grant(self, request: LeaseRequest) -> Lease:
         """Give the lease, or the same one again for the same request. Raises `lease_held`, `lease_unknown`."""
@@ -93,6 +102,7 @@ class LeaseBook:
                 lease_s=request.lease_s,
             )
             self._store(self._file.model_copy(update={"generation": self._file.generation + 1, "held": held}))
+            self._on_heard(self._bound_s())
             return self._reply(held)
 
     def demand(self, lease_id: str) -> Lease:
@@ -110,6 +120,11 @@ class LeaseBook:
             if held is not None and held.lease_id == lease_id:
                 released = (*self._file.released_request_ids, held.request_id)
                 self._store(self._file.model_copy(update={"held": None, "released_request_ids": released}))
+
+    def _bound_s(self) -> float:
+        if self._orphan_s is not None:
+            return self._orphan_s
+        return self._file.held.lease_s if self._file.held else self._silence_s
 
     def _store(self, file: LeaseFile) -> None:
         write_record(self._path, file)

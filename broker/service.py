@@ -36,6 +36,7 @@ from contract.broker_api import (
     ErrorCode,
     ExportRequest,
     Health,
+    InstanceProof,
     Lease,
     LeaseRequest,
     Receipt,
@@ -66,11 +67,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """Who this broker is, for health and identity."""
+    """Who this broker is, for health and identity; `instance` is what only a cloud instance can say of itself."""
 
     host_id: str
     boot_id: str
     started_at: str
+    instance: InstanceProof | None = None
 
 
 class Service:

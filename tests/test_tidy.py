@@ -113,6 +113,7 @@ def test_every_module_is_imported_or_run() -> None:
 def test_rooms_read_the_environment_only_where_they_are_entered() -> None:
     """Everyone else gets arguments, so a test can hand in its own and no secret is found by chance."""
     entries = {"supervisor/cli.py", "pilot/__main__.py", "broker/__main__.py", "broker/evaluator/__main__.py"}
+    entries.add("broker/instance.py")
     # python-xlib takes the path of its cookie file from the environment and offers no other way.
     entries.add("broker/desktop/xlink.py")
     readers = [
