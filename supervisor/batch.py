@@ -229,8 +229,9 @@ async def _reconcile(work: _Work, hosts: Sequence[HostHistory]) -> None:
     """End what is alive of these hosts, and whatever is left of those that nobody has seen end."""
     ids = [host.host_id for host in hosts if not host.is_over]
     rollout_of = {host.host_id: host.rollout_id for host in hosts}
+    bound_s = work.equipment.hosts.timing.release_s
     try:
-        with anyio.move_on_after(work.equipment.hosts.timing.release_s):
+        with anyio.move_on_after(bound_s) as bound:
             left = await work.equipment.hosts.find_leftovers(ids, batch_id=work.batch_id)
             for host_id, what in left.items():
                 work.say(f"reconciler: host {host_id} of {rollout_of[host_id]} is still alive ({what})")
@@ -243,6 +244,15 @@ async def _reconcile(work: _Work, hosts: Sequence[HostHistory]) -> None:
     except (HostError, DiskError) as error:
         work.say(f"reconciler: {error}")
         work.faults.append(error)
+        return
+    if bound.cancelled_caught:
+        late = HostError(
+            f"the reconciler was not done within {bound_s:.0f} s",
+            cause=Cause.UNKNOWN,
+            hint=f"Run: autocad-bench reconcile --run-dir {work.batch_dir.root} --execute",
+        )
+        work.say(str(late))
+        work.faults.append(late)
 
 
 async def _turn_away(work: _Work) -> None:

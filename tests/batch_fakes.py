@@ -249,6 +249,7 @@ class FakeHosts:
         """Nothing to keep fresh."""
 
     async def find_leftovers(self, host_ids: Collection[str], *, batch_id: str) -> dict[str, str]:
+        await self._world.step("reconcile", "")
         return {host_id: "alive" for host_id in host_ids if host_id in self._world.alive}
 
 

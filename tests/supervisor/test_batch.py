@@ -321,6 +321,23 @@ def test_a_release_that_hangs_is_bounded(tmp_path: Path) -> None:
     assert_nothing_is_left(world, batch_dir)
 
 
+def test_a_reconciler_that_hangs_is_bounded_and_said(tmp_path: Path) -> None:
+    """Something may be alive then: the exit status must not say that all is well, and the operator hears what to do."""
+    world = FakeWorld()
+
+    async def trouble(step: str, rollout_id: str) -> None:
+        if step == "terminate" and rollout_id == "r-0":
+            raise host_error(Cause.UNKNOWN)
+        if step == "reconcile":
+            await anyio.sleep_forever()
+
+    world.trouble = trouble
+    code, batch_dir, said = play(world, tmp_path)
+
+    assert 1 == code
+    assert f"autocad-bench reconcile --run-dir {batch_dir.root} --execute" in said
+
+
 def test_a_bug_in_one_sandbox_is_that_rollouts_record(tmp_path: Path) -> None:
     """An exception without a class is void with cause `unknown`, and says what it was."""
     world = FakeWorld()
