@@ -1,4 +1,4 @@
-"""Hands one file over by a grant: one PUT, as told, to nowhere else."""
+"""Hands one file over by a grant: a PUT, as told, to nowhere else."""
 
 from __future__ import annotations
 
@@ -16,27 +16,47 @@ READ_S_MAX: Final = 60.0
 
 
 def upload(path: Path, grant: UploadGrant) -> None:
-    """Send the file. Raises `Refusal` with `upload_failed`, which names the host of the URL, never its query."""
+    """Send the file; once more when the answer was lost or said that the store itself had failed.
+
+    A grant that may be used once refuses the second try when the first arrived (HTTP 412): then the file counts as
+    sent, and the controller measures what lies there. Raises `Refusal` with `upload_failed`; no message holds the URL.
+    """
     size_bytes = path.stat().st_size
     if size_bytes > grant.bytes_max:
         raise _failed(f"{path.name} has {size_bytes} bytes, the grant allows {grant.bytes_max}")
+    problem = ""
+    for is_second in (False, True):
+        try:
+            status = _put(path, grant, size_bytes)
+        except (requests.ConnectionError, requests.Timeout) as error:
+            problem = f"{path.name} could not be sent ({type(error).__name__})"
+            continue
+        except requests.RequestException as error:
+            # The URL or a header is no good. The error's own text holds it, so that is not chained.
+            raise _failed(f"{path.name} could not be sent ({type(error).__name__})") from None
+        if 200 <= status < 300 or (is_second and status == 412):
+            return
+        problem = f"{path.name} was answered with HTTP {status}"
+        if status < 500:
+            break
+    raise _failed(problem)
+
+
+def _put(path: Path, grant: UploadGrant, size_bytes: int) -> int:
+    """One PUT; the answer's status."""
     with requests.Session() as session, path.open("rb") as file:
         # The environment may hold proxies and a .netrc; the grant alone says where the file goes.
         session.trust_env = False
         session.headers.clear()
-        try:
-            response = session.put(
-                grant.url,
-                # An empty file object would be sent in chunks, which presigned URLs refuse.
-                data=file if size_bytes else b"",
-                headers=grant.headers,
-                allow_redirects=False,
-                timeout=(CONNECT_S_MAX, READ_S_MAX),
-            )
-        except requests.RequestException as error:
-            raise _failed(f"{path.name} could not be sent ({type(error).__name__})") from error
-    if not 200 <= response.status_code < 300:
-        raise _failed(f"{path.name} was answered with HTTP {response.status_code}")
+        response = session.put(
+            grant.url,
+            # An empty file object would be sent in chunks, which presigned URLs refuse.
+            data=file if size_bytes else b"",
+            headers=grant.headers,
+            allow_redirects=False,
+            timeout=(CONNECT_S_MAX, READ_S_MAX),
+        )
+        return response.status_code
 
 
 def _failed(message: str) -> Refusal:
