@@ -90,11 +90,21 @@ class EvaluatorConfig(Record):
 
 
 class JudgeConfig(Record):
-    """The vision judge."""
+    """The vision judge.
+
+    Its calibration is `judge/<judge_id>.json` beside the gold of the pinned evaluator, its price the row
+    `<provider>/<model>` of the price table. It is asked `repeats` times about each drawing, and twice more when its
+    answers differ much; `deadline_s` bounds all of that. A null `reasoning_effort` is for models that do not reason.
+    """
 
     judge_id: Name
     provider: Literal["openai"]
-    model: str
+    model: Annotated[str, Field(min_length=1, max_length=256)]
+    # Two or more, because the pictures change their places.
+    repeats: Annotated[int, Field(ge=2, le=7)] = 3
+    reasoning_effort: Literal["minimal", "low", "medium", "high"] | None = "low"
+    max_output_tokens: Annotated[int, Field(ge=256, le=100_000)] = 2000
+    deadline_s: Annotated[float, Field(ge=10, le=86_400)] = 900.0
 
 
 class AwsConfig(Record):

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from contract.broker_api import Name, Sha256
-from contract.records import Record, Usd
+from contract.records import Record, Usd, UtcTime
 
 Grade = Annotated[int, Field(ge=0, le=4)]
 CriticalError = Literal[
@@ -140,6 +140,46 @@ class JudgeScore(Record):
     unstable: bool
     repeats: list[JudgeRepeat]
     flags: list[Literal["evaluator_addressed_text", "judge_saw_addressed_text", "held_to_deterministic"]]
+    cost_usd: Usd | None
+    cost_note: str | None
+    usage_total: JudgeUsage
+
+
+class MissingContent(Record):
+    """J of a gold of which `share` of the ink was taken away."""
+
+    share: Share
+    score: Share
+
+
+class GoldCalibration(Record):
+    """J of one gold beside itself, an empty sheet, the gold of another task, and less and less of itself."""
+
+    task_id: Name
+    gold_entry_sha256: Sha256
+    same: Share
+    blank: Share
+    other_task_id: Name
+    other: Share
+    missing: list[MissingContent]
+
+
+class Calibration(Record):
+    """`judge/<judge_id>.json` of a gold cache: what this judge said about drawings whose worth is known (10.6)."""
+
+    calibration_version: Literal[1] = 1
+    judge_id: Name
+    provider: Literal["openai"]
+    model: str
+    models_reported: list[str]
+    prompt_version: str
+    prompt_sha256: Sha256
+    schema_sha256: Sha256
+    parameters: JudgeParameters
+    repeats: Annotated[int, Field(ge=1, le=9)]
+    evaluator: str
+    calibrated_at: UtcTime
+    golds: list[GoldCalibration]
     cost_usd: Usd | None
     cost_note: str | None
     usage_total: JudgeUsage

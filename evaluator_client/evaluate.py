@@ -1,7 +1,7 @@
 """One evaluation, from the drawing on the host to a score on disk. Start reading at `evaluate_rollout`.
 
-    queued -> exporting -> exported -> rendering -> rendered -> scoring -> scored -> complete
-                 +------------+------------+------> invalid            any of them -> failed
+    queued -> exporting -> exported -> rendering -> rendered -> scoring -> scored -> judging -> complete
+                 +------------+------------+------> invalid                        any of them -> failed
 
 A fault of ours ends as `failed` and never as a zero; a drawing that the model broke ends as `invalid` and never as a
 failure. Evaluation files hold no times, host names or paths, so the same drawing gives the same bytes.
@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -28,14 +27,16 @@ from contract.broker_api import (
     UploadGrant,
 )
 from contract.errors import BenchError, BrokerError, EvaluationError
-from contract.evaluation_records import EvaluatorName, Failure, Stage
+from contract.evaluation_records import EvaluatorName, Stage
 from contract.metadata import Metadata
 from contract.phases import Cause
 from contract.records import replace_file
 from contract.run_dir import EvaluationDir, RunDir
-from contract.score_records import Score
 from evaluator_client.collector import parse_metadata
 from evaluator_client.gold import GoldEntry, load_entry
+from evaluator_client.judge import Judge
+from evaluator_client.judge_prompt import Pictures
+from evaluator_client.judging import EvaluationResult, fail, judge_rollout
 from evaluator_client.ports import EvaluationHost
 from evaluator_client.score import ScoredDrawing, missing_artifact_score, placement_offset, score_drawing
 from evaluator_client.status import StatusFile
@@ -49,35 +50,40 @@ _RETRYABLE: Final = frozenset(
 _HOST_GONE: Final = frozenset({ErrorCode.CAD_DIED, ErrorCode.CAD_HUNG, ErrorCode.DISPLAY_DIED})
 
 
-@dataclass(frozen=True, slots=True)
-class EvaluationResult:
-    """How an evaluation ended: `complete` and `invalid` have a score, `failed` has a cause and a failure code."""
-
-    state: Stage
-    score: Score | None
-    cause: Cause | None = None
-    failure_code: str | None = None
-    failure_message: str | None = None
-
-
 async def evaluate_rollout(
-    *, run_dir: RunDir, host: EvaluationHost, gold_dir: Path, task_id: str, evaluator: EvaluatorName, extension: str
+    *,
+    run_dir: RunDir,
+    host: EvaluationHost,
+    gold_dir: Path,
+    task_id: str,
+    evaluator: EvaluatorName,
+    extension: str,
+    judge: Judge | None = None,
 ) -> EvaluationResult:
-    """Save, export, render and score on the host that the rollout was played on.
+    """Save, export, render and score on the host that the rollout was played on, then ask the judge if there is one.
 
-    Never raises for what the host, the gold or the drawing did: that is in the result and in `status.json`.
+    Never raises for what the host, the gold, the drawing or the judge did: that is in the result and in `status.json`.
     """
     status = StatusFile(run_dir.evaluation, evaluator, utc_now=host.utc_now)
     try:
-        return await _evaluate(run_dir, host, status, gold_dir=gold_dir, task_id=task_id, extension=extension)
+        return await _evaluate(
+            run_dir, host, status, gold_dir=gold_dir, task_id=task_id, extension=extension, judge=judge
+        )
     except BrokerError as error:
-        return _fail(status, code="evaluator_transport", error=error, cause=error.cause)
+        return fail(status, code="evaluator_transport", error=error, cause=error.cause)
     except EvaluationError as error:
-        return _fail(status, code=error.code, error=error, cause=Cause.EVALUATION_FAILED)
+        return fail(status, code=error.code, error=error, cause=Cause.EVALUATION_FAILED)
 
 
 async def _evaluate(
-    run_dir: RunDir, host: EvaluationHost, status: StatusFile, *, gold_dir: Path, task_id: str, extension: str
+    run_dir: RunDir,
+    host: EvaluationHost,
+    status: StatusFile,
+    *,
+    gold_dir: Path,
+    task_id: str,
+    extension: str,
+    judge: Judge | None,
 ) -> EvaluationResult:
     evaluation = run_dir.evaluation
     evaluator = status.status.evaluator
@@ -107,14 +113,16 @@ async def _evaluate(
     status.enter(Stage.RENDERED)
 
     status.enter(Stage.SCORING)
+    picture = evaluation.render.read_bytes()
     scored = await host.score_bridge.call(
-        lambda: score_drawing(
-            candidate=metadata, render=evaluation.render.read_bytes(), gold=gold, candidate_sha256=digest
-        )
+        lambda: score_drawing(candidate=metadata, render=picture, gold=gold, candidate_sha256=digest)
     )
     if scored.pictures is not None:
         replace_file(evaluation.diff, scored.pictures.diff_png)
         replace_file(evaluation.overlay, scored.pictures.overlay_png)
+    if judge is not None:
+        pictures = Pictures(reference=gold.render, candidate=picture)
+        return await judge_rollout(evaluation, status, judge, scored.score, pictures)
     replace_file(evaluation.score, scored.score_json)
     status.enter(Stage.SCORED)
     status.enter(Stage.COMPLETE)
@@ -207,14 +215,3 @@ def _finish_invalid(status: StatusFile, scored: ScoredDrawing, folder: Evaluatio
     replace_file(folder.score, scored.score_json)
     status.enter(Stage.INVALID)
     return EvaluationResult(state=Stage.INVALID, score=scored.score)
-
-
-def _fail(status: StatusFile, *, code: str, error: BenchError, cause: Cause) -> EvaluationResult:
-    failure = Failure(
-        stage=status.status.state,
-        code=code,
-        message=error.message,
-        is_retryable=isinstance(error, EvaluationError) and error.is_retryable,
-    )
-    status.enter(Stage.FAILED, failure=failure)
-    return EvaluationResult(state=Stage.FAILED, score=None, cause=cause, failure_code=code, failure_message=str(error))

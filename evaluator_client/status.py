@@ -47,7 +47,7 @@ class StatusFile:
                 "updated_at": now,
                 "history": [*self.status.history, StageEntry(state=stage, at=now)],
                 "failure": failure,
-                "files": self._checksums(),
+                "files": self._checksums(stage),
             }
         )
         self._write()
@@ -59,8 +59,10 @@ class StatusFile:
         self.status = self.status.model_copy(update={"attempts": attempts, "updated_at": self._utc_now()})
         self._write()
 
-    def _checksums(self) -> dict[str, str]:
+    def _checksums(self, stage: Stage) -> dict[str, str]:
         folder = self._folder
+        # While the judge is asked, its answers come in and the score waits for them.
+        growing = {folder.score, folder.judge_responses, folder.judge_score} if stage is Stage.JUDGING else set()
         files = (
             folder.metadata,
             folder.render,
@@ -74,7 +76,7 @@ class StatusFile:
         return {
             path.relative_to(folder.root).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
             for path in files
-            if path.is_file()
+            if path not in growing and path.is_file()
         }
 
     def _write(self) -> None:

@@ -12,7 +12,9 @@ from contract.errors import DiskError
 from contract.evaluation_records import EvaluatorName, Stage
 from contract.phases import Cause
 from contract.run_dir import RunDir
-from evaluator_client.evaluate import EvaluationResult, evaluate_rollout
+from evaluator_client.evaluate import evaluate_rollout
+from evaluator_client.judge import Judge
+from evaluator_client.judging import EvaluationResult
 from evaluator_client.ports import EvaluationHost, UploadStore
 from supervisor.hosts.lease import Host
 from supervisor.outcome import Evaluation
@@ -30,9 +32,11 @@ class HostEvaluator:
     host_bridge: Bridge
     score_bridge: Bridge
     ambient: Ambient
+    # Null when the config has no judge.
+    judge: Judge | None = None
 
     async def evaluate(self, *, host: Host, base_url: str, lease_id: str, run_dir: RunDir, task_id: str) -> Evaluation:
-        """Save, export, render and score. Raises `DiskError`."""
+        """Save, export, render and score, and ask the judge. Raises `DiskError`."""
         client = BrokerClient(base_url, host.token, patience=self.patience)
         try:
             result = await evaluate_rollout(
@@ -49,6 +53,7 @@ class HostEvaluator:
                 task_id=task_id,
                 evaluator=self.evaluator,
                 extension=self.extension,
+                judge=self.judge,
             )
         except DiskError as error:
             return Evaluation(state="failed", cause=Cause.DISK, failure=str(error))
@@ -61,7 +66,13 @@ def _evaluation(result: EvaluationResult) -> Evaluation:
     score = result.score
     if result.state is Stage.FAILED or score is None:
         failure = ": ".join(text for text in (result.failure_code, result.failure_message) if text)
-        return Evaluation(state="failed", cause=result.cause, failure=failure or "the evaluation gave no score")
+        return Evaluation(
+            state="failed",
+            # Only the judge failed: what the drawing is worth without it stays known.
+            score=score.deterministic if score is not None else None,
+            cause=result.cause,
+            failure=failure or "the evaluation gave no score",
+        )
     return Evaluation(
         state="invalid" if result.state is Stage.INVALID else "complete",
         score=score.deterministic,
