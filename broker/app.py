@@ -215,7 +215,7 @@ class Guard:
             return
         path = str(scope["path"])
         if self._is_authorized(scope):
-            self._service.leases.touch()
+            self._service.leases.heard()
         elif path != OPENAPI_PATH:
             body = ErrorBody(
                 code=ErrorCode.UNAUTHORIZED, message="the token is missing or wrong", hint="Send this rollout's token."

@@ -67,10 +67,14 @@ class LeaseBook:
         """The lease that is held now."""
         return self._file.held.lease_id if self._file.held else None
 
-    def touch(self) -> None:
-        """An authenticated call has arrived: the silence begins anew."""
-        self._heard_at = self._elapsed_s()
+    def heard(self) -> None:
+        """An authenticated call has arrived: the silence begins anew, and whoever waits for such calls is told."""
+        self.touch()
         self._on_heard(self._bound_s())
+
+    def touch(self) -> None:
+        """Begin the silence anew: the broker itself was at work."""
+        self._heard_at = self._elapsed_s()
 
     def orphaned(self, orphan_s: float) -> None:
         """The owner is gone; from now on this much silence is allowed, so that another may take over."""

@@ -102,14 +102,15 @@ def test_a_disk_that_refuses_is_told_once_and_costs_no_call(tmp_path: Path, capl
 
 
 def test_the_lease_book_tells_of_every_call_and_of_the_leases_own_bound(tmp_path: Path) -> None:
-    """Before the lease the launch's bound holds, behind it the lease's."""
+    """Before the lease the launch's bound holds, behind it the lease's. The broker's own work is no call."""
     heard: list[float] = []
     book = LeaseBook(tmp_path, silence_s=600, on_heard=heard.append)
     book.touch()
+    book.heard()
     lease = book.grant(LeaseRequest(request_id="r-1", rollout_id="x", lease_s=120))
-    book.touch()
+    book.heard()
     book.demand(lease.lease_id)
     again = LeaseBook(tmp_path, silence_s=600, on_heard=heard.append)
-    again.touch()
+    again.heard()
 
     assert [600, 120, 120, 120] == heard
