@@ -25,6 +25,7 @@ from supervisor.equipment import Equipment
 from supervisor.evaluation import HostEvaluator
 from supervisor.hosts.lease import BridgedBroker, Host, HostBroker
 from supervisor.hosts.local import LocalHosts
+from supervisor.judge_admission import judge_of
 from supervisor.keyring import KernelKeyring
 from supervisor.launch import PilotLauncher, launcher_for
 from supervisor.machine import ThisMachine
@@ -75,6 +76,7 @@ async def equip(
                 # Scoring is pure computing: more threads than cores only make each of them slower.
                 score_bridge=ThreadBridge(os.cpu_count() or 1),
                 ambient=ambient,
+                judge=judge_of(prepared, ambient),
             ),
             uploads=uploads,
             aws=_aws(prepared, ambient, undo),
