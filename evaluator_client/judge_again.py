@@ -36,9 +36,16 @@ def judge_again(evaluation: EvaluationDir, score: Score, gold: GoldEntry) -> Jud
     try:
         judged = verdict(request, responses.attempts, score, price=None)
     except EvaluationError as error:
-        return JudgedAgain(with_judge_failed(score, judge_id=request.judge_id, reason=error.code), None)
+        reason = _first_reason(evaluation) or error.code
+        return JudgedAgain(with_judge_failed(score, judge_id=request.judge_id, reason=reason), None)
     judged = _with_known_cost(judged, evaluation)
     return JudgedAgain(with_judge(score, judged), judged)
+
+
+def _first_reason(evaluation: EvaluationDir) -> str | None:
+    """Why the judge failed then, so that the same answers give the same bytes."""
+    first = read_record(evaluation.score, Score).vision_judge
+    return first.reason if first.status == "failed" else None
 
 
 def _with_known_cost(judged: JudgeScore, evaluation: EvaluationDir) -> JudgeScore:

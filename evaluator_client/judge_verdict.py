@@ -73,6 +73,22 @@ def verdict(
 
     Raises `EvaluationError` (`judge_unusable`) when answers are missing: there is no partial judge score.
     """
+    by_text = "evaluator_addressed_text" in score.flags
+    return judged_of(request, attempts, price=price, deterministic=score.deterministic, by_text=by_text)
+
+
+def judged_of(
+    request: JudgeRequest,
+    attempts: Sequence[JudgeAttempt],
+    *,
+    price: PriceRow | None,
+    deterministic: float,
+    by_text: bool,
+) -> JudgeScore:
+    """What the answers come to. `by_text`: the drawing has text that speaks to whoever evaluates it.
+
+    J is held to `deterministic` when that is so, or when a repeat saw such text. Raises like `verdict`.
+    """
     answers = _answers(attempts)
     found = [repeat_score(answer) for answer in answers.values()]
     needed = repeats_needed(found, request.repeats)
@@ -84,14 +100,13 @@ def verdict(
         )
     unstable = needed > request.repeats
     judged = median(found) if unstable else fmean(found)
-    by_text = "evaluator_addressed_text" in score.flags
     by_sight = any(answer.text_addresses_evaluator for answer in answers.values())
-    is_held = (by_text or by_sight) and judged > score.deterministic
-    usage = _usage_total(attempts)
-    cost, note = _cost(attempts, price)
+    is_held = (by_text or by_sight) and judged > deterministic
+    usage = usage_total(attempts)
+    cost, note = cost_of_attempts(attempts, price)
     return JudgeScore(
         judge_id=request.judge_id,
-        score=round(min(judged, score.deterministic) if is_held else judged, _DIGITS),
+        score=round(min(judged, deterministic) if is_held else judged, _DIGITS),
         stdev=round(stdev(found), _DIGITS) if len(found) > 1 else 0.0,
         order_gap=_order_gap(found),
         unstable=unstable,
@@ -154,13 +169,14 @@ def _order_gap(found: Sequence[float]) -> float | None:
     return round(fmean(first) - fmean(second), _DIGITS) if first and second else None
 
 
-def _usage_total(attempts: Sequence[JudgeAttempt]) -> JudgeUsage:
+def usage_total(attempts: Sequence[JudgeAttempt]) -> JudgeUsage:
+    """The tokens of all attempts that reported them."""
     counted = [attempt.usage.model_dump() for attempt in attempts if attempt.usage is not None]
     return JudgeUsage(**{name: sum(usage[name] for usage in counted) for name in JudgeUsage.model_fields})
 
 
-def _cost(attempts: Sequence[JudgeAttempt], price: PriceRow | None) -> tuple[Decimal | None, str | None]:
-    """What all attempts with usage cost, the useless ones too; each is priced alone."""
+def cost_of_attempts(attempts: Sequence[JudgeAttempt], price: PriceRow | None) -> tuple[Decimal | None, str | None]:
+    """What all attempts with usage cost in USD, the useless ones too, each priced alone; or null and why."""
     if price is None:
         return None, "no price for this judge"
     if any(attempt.outcome == "ok" and attempt.usage is None for attempt in attempts):

@@ -7,21 +7,22 @@ the beginning and is never changed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Final
 
 import anyio
 
 from contract.errors import BenchError, EvaluationError
 from contract.evaluation_records import Failure, Stage
-from contract.judge_records import JudgeScore
+from contract.judge_records import JudgeResponses
 from contract.phases import Cause
-from contract.records import write_record
+from contract.records import read_record, write_record
 from contract.run_dir import EvaluationDir
 from contract.score_records import Score
 from evaluator_client.judge import Judge, ask_judge, open_judging
 from evaluator_client.judge_prompt import Pictures
-from evaluator_client.judge_verdict import verdict, with_judge, with_judge_failed
+from evaluator_client.judge_verdict import cost_of_attempts, verdict, with_judge, with_judge_failed
 from evaluator_client.status import StatusFile
 
 INTERRUPTED: Final = "judge_interrupted"
@@ -31,7 +32,8 @@ INTERRUPTED: Final = "judge_interrupted"
 class EvaluationResult:
     """How an evaluation ended: `complete` and `invalid` have a score, `failed` has a cause and a failure code.
 
-    When only the judge failed there is a score too, without a final one. `judge` is what a judge that answered said.
+    When only the judge failed there is a score too, without a final one. `judge_cost_usd` is what its answers cost,
+    null when no judge was asked or nobody knows.
     """
 
     state: Stage
@@ -39,7 +41,7 @@ class EvaluationResult:
     cause: Cause | None = None
     failure_code: str | None = None
     failure_message: str | None = None
-    judge: JudgeScore | None = None
+    judge_cost_usd: Decimal | None = None
 
 
 async def judge_rollout(
@@ -63,7 +65,9 @@ async def judge_rollout(
     except EvaluationError as error:
         failed = with_judge_failed(score, judge_id=judge_id, reason=error.code)
         write_record(evaluation.score, failed)
-        return fail(status, code=error.code, error=error, cause=Cause.JUDGE_FAILED, score=failed)
+        ended = fail(status, code=error.code, error=error, cause=Cause.JUDGE_FAILED, score=failed)
+        stored = read_record(evaluation.judge_responses, JudgeResponses).attempts
+        return replace(ended, judge_cost_usd=cost_of_attempts(stored, judge.price)[0])
     except anyio.get_cancelled_exc_class():
         interrupted = EvaluationError(
             f"the judge {judge_id} was not waited for",
@@ -77,7 +81,7 @@ async def judge_rollout(
     write_record(evaluation.judge_score, judged)
     write_record(evaluation.score, final)
     status.enter(Stage.COMPLETE)
-    return EvaluationResult(state=Stage.COMPLETE, score=final, judge=judged)
+    return EvaluationResult(state=Stage.COMPLETE, score=final, judge_cost_usd=judged.cost_usd)
 
 
 def fail(

@@ -13,10 +13,12 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+import anyio
 import orjson
 import requests
 from pydantic import SecretStr
 from requests.auth import AuthBase
+from urllib3.exceptions import HTTPError
 
 from contract.bridge import Bridge
 from contract.judge_records import JudgeUsage
@@ -48,7 +50,9 @@ class ResponsesJudge:
 
     async def ask(self, question: Question) -> Reply:
         """One request, at most `answer_s` seconds long."""
-        return await self._bridge.call(lambda: self._ask(question))
+        with anyio.move_on_after(self._answer_s):
+            return await self._bridge.call(lambda: self._ask(question))
+        return Reply("transport", error="it did not answer in time")
 
     def _ask(self, question: Question) -> Reply:
         deadline = time.monotonic() + self._answer_s
@@ -70,6 +74,8 @@ class ResponsesJudge:
             except requests.RequestException as error:
                 # What the library says about a request may quote its headers; its kind says enough.
                 return Reply("transport", error=_reason(error))
+            except HTTPError:
+                return Reply("transport", error="its answer was cut off")
             except _TooLong as error:
                 return Reply("transport", error=str(error))
             except ValueError:
@@ -238,7 +244,8 @@ class _TooLong(Exception):
 def _read(answer: requests.Response, deadline: float) -> bytes:
     pieces = []
     size = 0
-    for piece in answer.iter_content(65_536):
+    # Piece by piece as they arrive: one that waits for a full buffer could be held for hours by a byte a second.
+    while piece := answer.raw.read1(65_536, decode_content=True):
         pieces.append(piece)
         size += len(piece)
         if size > ANSWER_BYTES_MAX:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from contract.config import VENDOR_PROVIDERS, Assignment
+from contract.evaluation_records import EvaluatorName
 from contract.exploits import EXPLOITS
+from supervisor.catalogs.entries import CatalogError
 from supervisor.checks.subject import Subject
 from supervisor.choices import AWS_PROVIDERS
 from supervisor.credentials import KEY_VARIABLES
@@ -76,18 +78,25 @@ def aws_account(subject: Subject) -> Finding:
 
 
 def judge(subject: Subject) -> Finding:
-    """The vision judge can be asked, and its key is there."""
-    configured = subject.config.judge
-    if configured is None:
+    """The vision judge can be asked: its key, its calibration and its price are there, and its model exists."""
+    # Only configs with a judge pay for the import of the scorer.
+    from supervisor.judge_admission import calibration_issues, credential_issues, model_issues, price_issues
+
+    config, judge = subject.config, subject.config.judge
+    if judge is None:
         return Finding("no judge configured", skipped=True)
-    message = "the vision judge is not part of this version"
-    issues = [Issue("judge_not_built", message, 'Set "judge" to null.', "judge")]
-    variable = KEY_VARIABLES[configured.provider]
-    if configured.provider not in subject.keys:
-        message = f"{variable} is not set, and the judge {configured.judge_id!r} needs it"
-        hint = f"Set {variable} in the environment of this command."
-        issues.append(Issue("judge_credential_missing", message, hint, "judge.provider"))
-    return Finding(f"judge {configured.judge_id!r}", tuple(issues))
+    issues = credential_issues(judge, subject.keys)
+    if subject.draft.is_usable("evaluator"):
+        pinned = EvaluatorName(name=config.evaluator.name, version=config.evaluator.version)
+        issues += calibration_issues(judge, subject.root / config.evaluator.gold_cache, pinned)
+    if subject.draft.is_usable("pricing"):
+        issues += price_issues(judge, config.pricing, subject.prices.table)
+    answer = subject.catalogs.get(judge.provider)
+    # A list that rollouts need too has its issue already.
+    has_been_said = any(entry.provider == judge.provider for _, entry in subject.enabled())
+    if not (isinstance(answer, CatalogError) and has_been_said):
+        issues += model_issues(judge, answer)
+    return Finding(f"judge {judge.judge_id!r}: {judge.provider}/{judge.model}, {judge.repeats} answers", issues)
 
 
 def pricing(subject: Subject) -> Finding:
