@@ -80,19 +80,20 @@ class Child:
             with suppress(OSError):
                 pipe.close()
 
-    async def lines(self) -> AsyncGenerator[bytes, None]:
-        """Each whole line of stdout, without its newline, until stdout ends."""
+    async def read(self) -> bytes:
+        """The next bytes of stdout, as soon as there are any; empty at its end. One task reads at a time."""
         pipe = self._process.stdout
         assert pipe is not None
-        buffer = bytearray()
         while True:
             try:
-                chunk = os.read(pipe.fileno(), _READ_BYTES)
+                return os.read(pipe.fileno(), _READ_BYTES)
             except BlockingIOError:
                 await anyio.wait_readable(pipe)
-                continue
-            if not chunk:
-                return
+
+    async def lines(self) -> AsyncGenerator[bytes, None]:
+        """Each whole line of stdout, without its newline, until stdout ends."""
+        buffer = bytearray()
+        while chunk := await self.read():
             buffer += chunk
             *whole, rest = bytes(buffer).split(b"\n")
             buffer = bytearray(rest[:LINE_BYTES_MAX])
