@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from contract.errors import BenchError
+from contract.guest import USER_DATA_BYTES_MAX
 from contract.records import first_problem
 
 # EC2 User Guide, "Use the Instance Metadata Service": its IPv4 address, and the longest life of a session token.
@@ -27,8 +28,9 @@ IMDS_URL: Final = "http://169.254.169.254"
 TOKEN_TTL_S: Final = 21_600
 # It answers within milliseconds; without an answer it is not there yet, or the token's hop limit is too low.
 ANSWER_S_MAX: Final = 5.0
-# User data has 16 KB at most, a document half a kilobyte.
-ANSWER_BYTES_MAX: Final = 65_536
+# A document has half a kilobyte, so user data is the longest; a signature of a 2,048-bit key has 350 characters.
+ANSWER_BYTES_MAX: Final = USER_DATA_BYTES_MAX
+SIGNATURE_CHARS_MAX: Final = 4_096
 WAIT_S: Final = 300.0
 PAUSE_S: Final = 0.2
 PAUSE_S_MAX: Final = 5.0
@@ -96,9 +98,10 @@ class Imds:
             facts = DocumentFacts.model_validate_json(document)
         except ValidationError as error:
             raise _NotYet(f"the identity document is torn ({first_problem(error)})") from error
+        if not signature or len(signature) > SIGNATURE_CHARS_MAX:
+            raise _NotYet(f"the document's signature has {len(signature)} characters")
         try:
-            if not base64.b64decode("".join(signature.split()), validate=True):
-                raise _NotYet("the document's signature is empty")
+            base64.b64decode("".join(signature.split()), validate=True)
         except (binascii.Error, ValueError) as error:
             raise _NotYet("the document's signature is torn") from error
         return document, signature, facts

@@ -26,7 +26,7 @@ from broker.deadman import Deadman
 from broker.imds import IMDS_URL, WAIT_S, Imds, ImdsError, Launched
 from broker.lease import LeaseBook
 from broker.service import HostFacts
-from broker.serving import CannotStart, EndedBy, Order, build_driver, build_evaluator, inherited, leave, run, serve
+from broker.serving import CannotStart, EndKind, Order, build_driver, build_evaluator, inherited, leave, run, serve
 from contract.broker_api import InstanceProof
 from contract.errors import DiskError, StateError
 from contract.guest import GuestStart, read_guest_start
@@ -146,9 +146,9 @@ async def _serve(
         leases=partial(LeaseBook, state_dir, silence_s=start.lease_s, on_heard=deadman.feed),
         lifetime_left_s=deadman.lifetime_left_s,
     )
-    ended_by = await serve(order)
-    if ended_by is EndedBy.TIME and settings.shutdown:
-        _shut_down(settings.shutdown, base_env)
+    end = await serve(order)
+    if end is EndKind.TIME and settings.shutdown:
+        _shut_down(settings.shutdown)
     leave()
 
 
@@ -166,10 +166,10 @@ def _facts(start: GuestStart, launched: Launched, boot: SystemBoot) -> HostFacts
     )
 
 
-def _shut_down(command: tuple[str, ...], env: Mapping[str, str]) -> None:
+def _shut_down(command: tuple[str, ...]) -> None:
     _log.info("shutting this instance down")
     try:
-        subprocess.run(command, env=dict(env), stdin=subprocess.DEVNULL, timeout=SHUTDOWN_S_MAX, check=True)
+        subprocess.run(command, stdin=subprocess.DEVNULL, timeout=SHUTDOWN_S_MAX, check=True)
     except (OSError, subprocess.SubprocessError) as error:
         _log.error("the shutdown command failed, the dead-man timer is left: %s", error)
 

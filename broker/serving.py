@@ -10,7 +10,6 @@ import os
 import signal
 import socket
 import sys
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -50,7 +49,7 @@ class CannotStart(BenchError):
         self.code = code
 
 
-class EndedBy(Enum):
+class EndKind(Enum):
     """What ended a broker: a signal or its owner's end, or that its time was over."""
 
     ORDER = "order"
@@ -77,15 +76,14 @@ class Ending:
 
     def __init__(self, service: Service, loop: asyncio.AbstractEventLoop) -> None:
         self.is_due = asyncio.Event()
-        self.by = EndedBy.ORDER
+        self.kind: EndKind | None = None
         self._service = service
         self._loop = loop
 
-    def end(self, why: str, *, by: EndedBy = EndedBy.ORDER) -> None:
+    def end(self, why: str, *, kind: EndKind = EndKind.ORDER) -> None:
         """End it. A second call changes nothing."""
         _log.info("ending: %s", why)
-        if not self.is_due.is_set():
-            self.by = by
+        self.kind = self.kind or kind
         self._service.abort()
         self._loop.call_soon_threadsafe(self.is_due.set)
 
@@ -107,10 +105,10 @@ def run(begin: Callable[[], int]) -> int:
         return begin()
     except CannotStart as error:
         _say(FailedLine(code=error.code, message=error.message, hint=error.hint))
-        return 1
+        leave(1)
 
 
-async def serve(order: Order, *, watch: Callable[[Ending], None] = lambda _: None) -> EndedBy:
+async def serve(order: Order, *, watch: Callable[[Ending], None] = lambda _: None) -> EndKind:
     """Serve until something ends it; everything of its desktop is gone when this returns. Raises `CannotStart`.
 
     `watch` is called once, before the ready line, to let the owner's end be noticed. Threads may be left that are
@@ -123,7 +121,7 @@ async def serve(order: Order, *, watch: Callable[[Ending], None] = lambda _: Non
     try:
         await asyncio.wrap_future(preparing)
     except Refusal as error:
-        _clean_up(service)
+        await _clean_up(service)
         raise CannotStart(error.code, error.message, hint=error.hint) from error
     loop = asyncio.get_running_loop()
     ending = Ending(service, loop)
@@ -141,16 +139,16 @@ async def serve(order: Order, *, watch: Callable[[Ending], None] = lambda _: Non
     silence.cancel()
     server.should_exit = True
     server.force_exit = True
-    await asyncio.to_thread(_clean_up, service)
-    with contextlib.suppress(asyncio.TimeoutError):
+    await _clean_up(service)
+    with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(serving, 0.5)
-    return ending.by
+    return ending.kind or EndKind.ORDER
 
 
-def leave() -> NoReturn:
-    """End the process with exit code 0. Threads may be stuck somewhere; nothing that they do matters any more."""
+def leave(exit_code: int = 0) -> NoReturn:
+    """End the process. Threads may be stuck somewhere; nothing that they do matters any more."""
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(exit_code)
 
 
 def build_driver(
@@ -227,10 +225,10 @@ async def _watch_silence(service: Service, ending: Ending, lifetime_left_s: Call
     while True:
         silence_s, life_s = service.leases.expires_in_s(), lifetime_left_s()
         if life_s <= 0:
-            ending.end("the host's lifetime is over", by=EndedBy.TIME)
+            ending.end("the host's lifetime is over", kind=EndKind.TIME)
             return
         if silence_s <= 0 and not service.is_busy():
-            ending.end("no authenticated call for the time of the lease", by=EndedBy.TIME)
+            ending.end("no authenticated call for the time of the lease", kind=EndKind.TIME)
             return
         await asyncio.sleep(min(max(silence_s, 0.05), life_s, SILENCE_LOOK_S_MAX))
 
@@ -270,12 +268,9 @@ def _build_server(service: Service, token_sha256: str) -> uvicorn.Server:
     return Server(config)
 
 
-def _clean_up(service: Service) -> None:
-    giving_up = threading.Timer(CLEAN_UP_S_MAX, os._exit, (0,))
-    giving_up.daemon = True
-    giving_up.start()
-    service.close()
-    giving_up.cancel()
+async def _clean_up(service: Service) -> None:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(asyncio.to_thread(service.close), CLEAN_UP_S_MAX)
 
 
 def _say(line: Record) -> None:
