@@ -105,8 +105,9 @@ def open_judging(
         folder.vision_judge.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise disk_error(folder.vision_judge, error) from error
-    write_record(folder.judge_request, request)
+    # Where there is a request there are responses, whenever this process dies.
     write_record(folder.judge_responses, JudgeResponses(attempts=list(known)))
+    write_record(folder.judge_request, request)
     return request
 
 

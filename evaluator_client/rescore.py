@@ -25,6 +25,15 @@ class Rescored:
     delta: ScoreDelta
 
 
+@dataclass(frozen=True, slots=True)
+class ScoredAgain:
+    """The first score, the gold, and what the archive is worth now, without any judge."""
+
+    first: Score
+    gold: GoldEntry
+    again: ScoredDrawing
+
+
 def rescore(run_dir: RunDir, *, gold_dir: Path, evaluator: EvaluatorName) -> Rescored:
     """Score the archived evaluation of one rollout against a gold cache, beside the old result.
 
@@ -32,22 +41,39 @@ def rescore(run_dir: RunDir, *, gold_dir: Path, evaluator: EvaluatorName) -> Res
     gold cannot serve. Nothing is written then.
     """
     evaluation = run_dir.evaluation
+    scored = score_again(run_dir, gold_dir=gold_dir, evaluator=evaluator)
+    judged = judge_again(evaluation, scored.again.score, scored.gold)
+    folder = open_rescore(evaluation, scored.again)
+    if judged.judge is not None:
+        folder.vision_judge.mkdir()
+        replace_file(folder.judge_score, dump_pretty(judged.judge))
+    return close_rescore(evaluation, folder, scored.first, judged.score)
+
+
+def score_again(run_dir: RunDir, *, gold_dir: Path, evaluator: EvaluatorName) -> ScoredAgain:
+    """Check the archive and compare its drawing with the gold. Writes nothing; raises like `rescore`."""
+    evaluation = run_dir.evaluation
     first = read_record(evaluation.score, Score)
     _check_archive(evaluation)
     gold = load_entry(gold_dir, first.task_id, evaluator_name=evaluator.name, evaluator_version=evaluator.version)
-    again = _score(evaluation, first, gold)
-    judged = judge_again(evaluation, again.score, gold)
-    again = ScoredDrawing(judged.score, dump_pretty(judged.score), again.pictures)
+    return ScoredAgain(first, gold, _score(evaluation, first, gold))
+
+
+def open_rescore(evaluation: EvaluationDir, again: ScoredDrawing) -> EvaluationDir:
+    """The next free folder for a later score, with the pictures in it."""
     folder = _next_folder(evaluation)
     folder.root.mkdir(parents=True)
     if again.pictures is not None:
         replace_file(folder.diff, again.pictures.diff_png)
         replace_file(folder.overlay, again.pictures.overlay_png)
-    if judged.judge is not None:
-        folder.vision_judge.mkdir()
-        replace_file(folder.judge_score, dump_pretty(judged.judge))
-    replace_file(folder.score, again.score_json)
-    delta = _delta(first, again, is_identical=again.score_json == evaluation.score.read_bytes())
+    return folder
+
+
+def close_rescore(evaluation: EvaluationDir, folder: EvaluationDir, first: Score, score: Score) -> Rescored:
+    """Write the later score and what changed from the first."""
+    content = dump_pretty(score)
+    replace_file(folder.score, content)
+    delta = _delta(first, score, is_identical=content == evaluation.score.read_bytes())
     replace_file(folder.root / "delta.json", dump_pretty(delta))
     return Rescored(folder=folder.root, delta=delta)
 
@@ -97,8 +123,7 @@ def _next_folder(evaluation: EvaluationDir) -> EvaluationDir:
     return evaluation.rescore(number)
 
 
-def _delta(first: Score, again: ScoredDrawing, *, is_identical: bool) -> ScoreDelta:
-    new = again.score
+def _delta(first: Score, new: Score, *, is_identical: bool) -> ScoreDelta:
     changed = {
         name: (first.components[name].score, component.score)
         for name, component in new.components.items()

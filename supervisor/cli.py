@@ -177,17 +177,54 @@ def reconcile(*, run_dir: Path | None, everything: bool, runs: Path, execute: bo
     return run_reconcile(run_dir=run_dir, runs=runs, is_execute=execute)
 
 
-@autocad_bench.command(epilog="Exit status: 0 all re-scored; 1 something could not be re-scored.")
+@autocad_bench.command(
+    epilog="Exit status: 0 all re-scored; 1 something could not be re-scored; 3 the judge cannot be asked."
+)
 @click.argument("folder", type=FOLDER)
 @click.argument("rollout_id", required=False)
 @click.option("--gold-cache", type=FOLDER, help="Another gold cache than the batch's own.")
+@click.option("--judge-config", type=FOLDER, help="Show the drawings to the judge of this config.")
+@click.option("--execute", is_flag=True, help="With --judge-config: ask it. Without: print what that would cost.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @debug_option
-def evaluate(*, folder: Path, rollout_id: str | None, gold_cache: Path | None, as_json: bool) -> int:
-    """Score the stored artifacts of the batch in FOLDER again. The first score is never changed."""
-    from supervisor.evaluate_command import run_evaluate
+@click.pass_obj
+def evaluate(
+    session: Session,
+    *,
+    folder: Path,
+    rollout_id: str | None,
+    gold_cache: Path | None,
+    judge_config: Path | None,
+    execute: bool,
+    as_json: bool,
+) -> int:
+    """Score the stored artifacts of the batch in FOLDER again. The first score is never changed.
 
-    return run_evaluate(folder=folder, rollout_id=rollout_id, gold_cache=gold_cache, as_json=as_json, stream=sys.stdout)
+    Stored answers of a judge are used as they are, and nobody is asked, unless --judge-config names a judge.
+    """
+    if judge_config is None:
+        if execute:
+            raise click.UsageError("--execute is for --judge-config; nothing else here asks anybody.")
+        from supervisor.evaluate_command import run_evaluate
+
+        return run_evaluate(
+            folder=folder, rollout_id=rollout_id, gold_cache=gold_cache, as_json=as_json, stream=sys.stdout
+        )
+    from contract.ambient import Ambient
+    from supervisor.credentials import keys_in
+    from supervisor.judge_command import run_judge_again
+
+    return run_judge_again(
+        folder=folder,
+        rollout_id=rollout_id,
+        gold_cache=gold_cache,
+        judge_config=judge_config,
+        is_execute=execute,
+        as_json=as_json,
+        keys=keys_in(session.environment),
+        ambient=Ambient(),
+        stream=sys.stdout,
+    )
 
 
 @autocad_bench.command(
@@ -244,6 +281,36 @@ def verify(*, gold_cache: Path | None) -> int:
     from supervisor.gold_command import run_verify
 
     return run_verify(gold_cache, stream=sys.stdout)
+
+
+@gold.command(
+    epilog="Exit status: 0 the judge may be used; 1 it may not; 2 the config is wrong; 3 the judge cannot be asked."
+)
+@click.option("--config", "config_path", type=FOLDER, required=True, help="A config with the judge and its gold cache.")
+@click.option("--task", "tasks", multiple=True, help="A gold to ask about; the first five of the cache when left out.")
+@click.option("--output-dir", type=FOLDER, help="Where every answer is kept; the same folder again goes on.")
+@click.option("--execute", is_flag=True, help="Ask the judge. Without it: print what that would cost.")
+@debug_option
+@click.pass_obj
+def calibrate(
+    session: Session, *, config_path: Path, tasks: tuple[str, ...], output_dir: Path | None, execute: bool
+) -> int:
+    """Ask a config's judge about drawings whose worth is known. Without that record no judge may be used."""
+    if execute and output_dir is None:
+        raise click.UsageError("--execute needs --output-dir, a folder for the answers.")
+    from contract.ambient import Ambient
+    from supervisor.credentials import keys_in
+    from supervisor.judge_command import run_calibrate
+
+    return run_calibrate(
+        config_path=config_path,
+        tasks=tasks,
+        output_dir=output_dir,
+        is_execute=execute,
+        keys=keys_in(session.environment),
+        ambient=Ambient(),
+        stream=sys.stdout,
+    )
 
 
 autocad_bench.add_command(score)

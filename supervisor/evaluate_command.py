@@ -29,6 +29,16 @@ class Row:
     error: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """The rollouts of a finished batch that are to be scored again, and the gold for it."""
+
+    batch_dir: BatchDir
+    rollout_ids: tuple[str, ...]
+    gold_dir: Path
+    evaluator: EvaluatorName
+
+
 def run_evaluate(
     *, folder: Path, rollout_id: str | None, gold_cache: Path | None, as_json: bool, stream: IO[str]
 ) -> int:
@@ -37,6 +47,13 @@ def run_evaluate(
     Returns 1 when one of them could not be scored. Raises `ConfigError` for an unknown rollout or a folder that holds
     no batch.
     """
+    archive = read_archive(folder, rollout_id, gold_cache)
+    rows = [_score_again(archive, name) for name in archive.rollout_ids]
+    return write_rows(archive, rows, as_json=as_json, stream=stream)
+
+
+def read_archive(folder: Path, rollout_id: str | None, gold_cache: Path | None) -> Archive:
+    """The batch in `folder`, with one rollout or all that were enabled. Raises `ConfigError`."""
     batch_dir = BatchDir(folder)
     try:
         config = read_record(batch_dir.config, BatchConfig)
@@ -47,25 +64,39 @@ def run_evaluate(
     if rollout_id is not None and rollout_id not in ids:
         hint = f"Name one of {few(ids)}.{did_you_mean(rollout_id, ids)}"
         raise ConfigError(f"{folder} has no rollout {rollout_id!r}", hint=hint, code="rollout_unknown")
-    gold_dir = gold_cache if gold_cache is not None else Path(config.evaluator.gold_cache)
-    evaluator = EvaluatorName(name=config.evaluator.name, version=config.evaluator.version)
-    rows = [
-        _score_again(batch_dir, name, gold_dir=gold_dir, evaluator=evaluator)
-        for name in ([rollout_id] if rollout_id is not None else ids)
-    ]
+    return Archive(
+        batch_dir=batch_dir,
+        rollout_ids=(rollout_id,) if rollout_id is not None else tuple(ids),
+        gold_dir=gold_cache if gold_cache is not None else Path(config.evaluator.gold_cache),
+        evaluator=EvaluatorName(name=config.evaluator.name, version=config.evaluator.version),
+    )
+
+
+def write_rows(archive: Archive, rows: list[Row], *, as_json: bool, stream: IO[str], is_judged: bool = False) -> int:
+    """Print what came of each rollout; with `is_judged` the table has final scores. Returns 1 when one has no score."""
     if as_json:
-        stream.write(json.dumps(_document(folder, rows), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+        document = _document(archive.batch_dir.root, rows)
+        stream.write(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
     else:
-        _print_table(rows, stream)
+        _print_table(rows, stream, is_judged=is_judged)
     stream.flush()
     return 0 if all(row.delta is not None for row in rows) else 1
 
 
-def _score_again(batch_dir: BatchDir, rollout_id: str, *, gold_dir: Path, evaluator: EvaluatorName) -> Row:
-    if not batch_dir.rollout(rollout_id).evaluation.score.is_file():
-        return Row(rollout_id, None, None, "it was never scored, so there is nothing to score again")
+def never_scored(archive: Archive, rollout_id: str) -> Row | None:
+    """The row of a rollout that has nothing to score again, else null."""
+    if archive.batch_dir.rollout(rollout_id).evaluation.score.is_file():
+        return None
+    return Row(rollout_id, None, None, "it was never scored, so there is nothing to score again")
+
+
+def _score_again(archive: Archive, rollout_id: str) -> Row:
+    missing = never_scored(archive, rollout_id)
+    if missing is not None:
+        return missing
+    run_dir = archive.batch_dir.rollout(rollout_id)
     try:
-        again = rescore(batch_dir.rollout(rollout_id), gold_dir=gold_dir, evaluator=evaluator)
+        again = rescore(run_dir, gold_dir=archive.gold_dir, evaluator=archive.evaluator)
     # One rollout without artifacts must not keep the others from being scored.
     except BenchError as error:
         return Row(rollout_id, None, None, str(error))
@@ -89,23 +120,30 @@ def _document(folder: Path, rows: list[Row]) -> dict[str, Any]:
     }
 
 
-def _print_table(rows: list[Row], stream: IO[str]) -> None:
+def _print_table(rows: list[Row], stream: IO[str], *, is_judged: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
     table = Table()
-    for name in ("rollout", "old", "new", "changed"):
-        table.add_column(name, justify="right" if name in ("old", "new") else "left", no_wrap=True)
+    scores = ("old", "new", "old final", "new final") if is_judged else ("old", "new")
+    for name in ("rollout", *scores, "changed"):
+        table.add_column(name, justify="right" if name in scores else "left", no_wrap=True)
     for row in rows:
         if row.delta is None:
-            table.add_row(row.rollout_id, "", "", "not scored")
+            table.add_row(row.rollout_id, *("" for _ in scores), "not scored")
             continue
         changed = ", ".join(sorted(row.delta.changed_components)) or ("" if row.delta.is_identical else "other fields")
-        old, new = row.delta.old_deterministic, row.delta.new_deterministic
-        table.add_row(row.rollout_id, f"{old:.6f}", f"{new:.6f}", changed or "identical bytes")
+        shown = [f"{row.delta.old_deterministic:.6f}", f"{row.delta.new_deterministic:.6f}"]
+        if is_judged:
+            shown += [_final(row.delta.old_final), _final(row.delta.new_final)]
+        table.add_row(row.rollout_id, *shown, changed or "identical bytes")
     console = Console(file=stream, highlight=False, markup=False)
     console.width = max(console.width, TABLE_COLUMNS_MIN)
     console.print(table)
     for row in rows:
         if row.error:
             console.print(f"not scored: {row.rollout_id}: {row.error}", soft_wrap=True)
+
+
+def _final(value: float | None) -> str:
+    return "none" if value is None else f"{value:.6f}"
