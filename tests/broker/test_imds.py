@@ -117,10 +117,11 @@ def test_an_answer_that_is_torn_or_refused_is_asked_for_again(
     assert [] == faults
 
 
-def test_a_signature_that_is_no_base64_is_asked_for_again(service: MetadataService) -> None:
+@pytest.mark.parametrize("spoilt", ["not base64!", "", "QUJD" * 2_000])
+def test_a_signature_that_is_none_is_asked_for_again(service: MetadataService, spoilt: str) -> None:
     """It would only be refused by the controller, after a whole boot."""
     good = service.answers[SIGNATURE_PATH]
-    service.answers[SIGNATURE_PATH] = "not base64!"
+    service.answers[SIGNATURE_PATH] = spoilt
     clock = Clock()
 
     def pause(seconds: float) -> None:
