@@ -6,6 +6,7 @@ in the same way. Its exit status says nothing: it is 0 for most failures, and so
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -160,6 +161,16 @@ def dying_with_us(search_path: str) -> tuple[str, ...]:
     return () if setpriv is None else (setpriv, "--pdeathsig", "KILL", "--")
 
 
+# What the plugin prints in one line is shorter by far; of a longer one only the end is looked at.
+LINE_BYTES_MAX: Final = 16_384
+_PORT: Final = re.compile(r"Port (?P<port>[0-9]{1,5}) opened for sessionId (?P<session_id>\S+?)\.?$")
+_WAITING: Final = "Waiting for connections"
+_FAILURE: Final = re.compile(
+    r"Cannot perform start session|^SessionId: \S+ : |Exiting session with sessionId|^Session: \S+ timed out"
+    r"|Can't send message|^panic:"
+)
+
+
 @dataclass(slots=True)
 class PluginOutput:
     """What a plugin has said so far. Bytes are fed as they come; lines may be torn and mixed with noise."""
@@ -205,16 +216,6 @@ class PluginOutput:
         self.problem = self.problem or line[:300]
 
 
-# What the plugin prints in one line is shorter by far; of a longer one only the end is looked at.
-LINE_BYTES_MAX: Final = 16_384
-_PORT: Final = re.compile(r"Port (?P<port>[0-9]{1,5}) opened for sessionId (?P<session_id>\S+?)\.?$")
-_WAITING: Final = "Waiting for connections"
-_FAILURE: Final = re.compile(
-    r"Cannot perform start session|^SessionId: \S+ : |Exiting session with sessionId|^Session: \S+ timed out"
-    r"|Can't send message|^panic:"
-)
-
-
 def secrets_of(session: Session) -> tuple[str, ...]:
     """The parts of a session's response that may never be shown."""
     response = session.response.get_secret_value()
@@ -231,7 +232,7 @@ def secrets_of(session: Session) -> tuple[str, ...]:
 def make_tmpdir(folder: Path) -> None:
     """A folder that only we may enter, new and empty. Raises `OSError`; `ENAMETOOLONG` when no socket fits into it."""
     if len(os.fsencode(folder)) > TMPDIR_CHARS_MAX:
-        raise OSError(36, "the path is too long for a UNIX socket of the plugin", str(folder))
+        raise OSError(errno.ENAMETOOLONG, "the path is too long for a UNIX socket of the plugin", str(folder))
     # What a predecessor left when it was killed.
     remove_tmpdir(folder)
     folder.mkdir(mode=0o700)

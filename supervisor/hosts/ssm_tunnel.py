@@ -1,0 +1,337 @@
+"""The way to a broker on an instance without an open port: an SSM session, and AWS's plugin that forwards a port.
+
+A plugin that says it is ready proves nothing, and neither does its exit status, so a tunnel counts as open when the
+broker has answered through it. Whatever happens, the plugin is ended and reaped, its folder removed, and the session
+terminated on AWS's side.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Final, TypeVar
+
+import anyio
+
+from contract.ambient import Ambient
+from contract.bridge import Bridge
+from contract.errors import HostError
+from contract.phases import Cause
+from supervisor.child import Child, describe_status
+from supervisor.cloud.ports import Cloud, CloudError, FaultKind, PluginAccess, Session
+from supervisor.hosts.ssm_plugin import (
+    Plugin,
+    PluginOutput,
+    agent_problem,
+    dying_with_us,
+    make_tmpdir,
+    plugin_command,
+    plugin_environment,
+    remove_tmpdir,
+    secrets_of,
+)
+from supervisor.hosts.tunnel import Probe, Probed
+from supervisor.race import Broken, first_of
+
+T = TypeVar("T")
+
+# How long an opening may take when its caller does not say: a Windows instance boots in 3 to 10 minutes.
+OPEN_S: Final = 1_200.0
+# Fresh plugin processes in one opening (operator's guide, admission sequence).
+PROCESSES_MAX: Final = 3
+# A plugin is ready in 1 s, or it is one of those that stay silent for ever.
+READY_S: Final = 20.0
+# Between two looks at what is not up yet.
+NOT_YET_S: Final = 5.0
+REFUSED_S: Final = 2.0
+# One probe may meet a channel that is just being made anew.
+SILENT_MAX: Final = 2
+# StartSession's answer is waited for through a cancellation, to know what to end: longer than the client's own timeouts
+# (5 s to connect and 20 s to read).
+START_S: Final = 30.0
+BACKOFF_S: Final = 1.0
+BACKOFF_S_MAX: Final = 30.0
+REFRESHES_MAX: Final = 2
+# From SIGINT to the end: 10 ms in a healthy plugin.
+GRACE_S: Final = 2.0
+# TerminateSession is tried so often, for so long in all.
+TERMINATIONS_MAX: Final = 3
+TERMINATE_S: Final = 15.0
+
+
+class SsmTunnel:
+    """A `Tunnel` to `port` of one instance.
+
+    `folder` becomes the plugin's TMPDIR, so it is ours alone, and its path is short (`ssm_plugin.TMPDIR_CHARS_MAX`).
+    `search_path` is the PATH that the plugin was found on. The plugin's stderr is appended to `log`; `say` prints one
+    line for people. Open it from a thread that lives as long as the program: the plugin dies with that thread.
+    """
+
+    def __init__(
+        self,
+        *,
+        cloud: Cloud,
+        bridge: Bridge,
+        instance_id: str,
+        port: int,
+        plugin: Plugin,
+        search_path: str,
+        folder: Path,
+        log: Path,
+        probe: Probe,
+        ambient: Ambient,
+        say: Callable[[str], None],
+        open_s: float = OPEN_S,
+        ready_s: float = READY_S,
+    ) -> None:
+        self._cloud = cloud
+        self._bridge = bridge
+        self._instance_id = instance_id
+        self._port = port
+        self._plugin = plugin
+        self._search_path = search_path
+        self._folder = folder
+        self._log = log
+        self._probe = probe
+        self._ambient = ambient
+        self._say = say
+        self._open_s = open_s
+        self._ready_s = ready_s
+        self._running: _Running | None = None
+        # Sessions that AWS may still have open.
+        self._session_ids: list[str] = []
+        self._is_agent_good = False
+        self._waits_for = "nothing yet"
+
+    async def open(self) -> int:
+        """See `Tunnel.open`. Raises `HostError` (`tunnel`) after three plugins, after `open_s`, or for good reason."""
+        await self.close()
+        with anyio.move_on_after(self._open_s):
+            failures: list[str] = []
+            while len(failures) < PROCESSES_MAX:
+                try:
+                    return await self._open_once()
+                except _PluginFailed as failed:
+                    failures.append(str(failed))
+                    self._say(f"tunnel to {self._instance_id}: {failed} (plugin {len(failures)} of {PROCESSES_MAX})")
+            raise self._error(f"no tunnel after {PROCESSES_MAX} plugin processes; the last one: {failures[-1]}")
+        raise self._error(f"no tunnel after {self._open_s:.0f} s; it was waiting for this: {self._waits_for}")
+
+    async def wait_broken(self) -> None:
+        """See `Tunnel.wait_broken`. A plugin that lives and carries nothing is not noticed here, but by `healthy`."""
+        if self._running is not None:
+            await self._running.wait_ended()
+
+    async def healthy(self) -> bool:
+        """See `Tunnel.healthy`."""
+        running = self._running
+        if running is None or running.has_ended or running.output.port is None:
+            return False
+        port = running.output.port
+        result = await first_of(lambda: self._probe(port), running.wait_ended)
+        return not isinstance(result, Broken) and result.value is Probed.ANSWERED
+
+    async def close(self) -> None:
+        """See `Tunnel.close`. Takes milliseconds, and 20 s at most when plugin and AWS both hang."""
+        with anyio.CancelScope(shield=True):
+            await self._end_plugin()
+            await self._end_sessions()
+
+    async def _open_once(self) -> int:
+        async with AsyncExitStack() as undo:
+            undo.push_async_callback(self.close)
+            session, access = await self._start_session()
+            await self._check_agent()
+            running = await self._spawn(session, access)
+            await self._wait_ready(running)
+            await self._wait_answer(running)
+            undo.pop_all()
+            assert running.output.port is not None, "a ready plugin has a port"
+            return running.output.port
+
+    async def _start_session(self) -> tuple[Session, PluginAccess]:
+        refreshes = 0
+        for attempt in count():
+            try:
+                access = await self._bridge.call(self._cloud.plugin_access)
+                return await self._start_shielded(), access
+            except CloudError as error:
+                self._waits_for = error.message
+                match error.kind:
+                    case FaultKind.NOT_CONNECTED | FaultKind.NOT_FOUND:
+                        await self._ambient.sleep(NOT_YET_S)
+                    case FaultKind.THROTTLE | FaultKind.AMBIGUOUS:
+                        await self._ambient.sleep(self._backoff_s(attempt))
+                    case FaultKind.SIGNING if refreshes < REFRESHES_MAX:
+                        refreshes += 1
+                        await self._bridge.call(self._cloud.refresh_credentials)
+                    case _:
+                        hint = error.hint or "Correct what AWS complains about; trying again would not help."
+                        raise self._error(error.message, hint=hint) from error
+        raise AssertionError("counting has no end")
+
+    async def _start_shielded(self) -> Session:
+        """Start a session, and learn its id even when nobody wants it any more."""
+        lost = "the answer to StartSession is lost; a session nobody knows may stay open until its idle timeout"
+        with anyio.move_on_after(START_S, shield=True):
+            try:
+                session = await self._bridge.call(lambda: self._cloud.start_session(self._instance_id, port=self._port))
+            except CloudError as error:
+                if error.kind is FaultKind.AMBIGUOUS:
+                    self._say(f"tunnel to {self._instance_id}: {lost} ({error.code})")
+                raise
+            self._session_ids.append(session.session_id)
+            return session
+        self._say(f"tunnel to {self._instance_id}: {lost}")
+        raise CloudError(lost, kind=FaultKind.AMBIGUOUS, code="NoAnswer", action="StartSession")
+
+    async def _check_agent(self) -> None:
+        """Refuse an agent that is too old. Raises `HostError`. One that cannot be read is judged by what it carries."""
+        if self._is_agent_good:
+            return
+        try:
+            agents = await self._bridge.call(lambda: self._cloud.find_agents([self._instance_id]))
+        except CloudError:
+            return
+        agent = agents.get(self._instance_id)
+        if agent is None:
+            return
+        if problem := agent_problem(agent):
+            raise self._error(problem, hint="Update the SSM agent in the image, and bake it again.")
+        self._is_agent_good = True
+
+    async def _spawn(self, session: Session, access: PluginAccess) -> _Running:
+        command = plugin_command(self._plugin, access, instance_id=self._instance_id, port=self._port)
+        environment = plugin_environment(session, access, tmpdir=self._folder, search_path=self._search_path)
+        try:
+            make_tmpdir(self._folder)
+            child = Child.spawn(
+                (*dying_with_us(self._search_path), *command), environment=environment, log=self._log, cwd=Path("/")
+            )
+        except OSError as error:
+            raise self._error(f"the plugin cannot be started: {error}", hint="See the error; it is local.") from error
+        self._running = _Running(child, PluginOutput(session.session_id, secrets_of(session)))
+        return self._running
+
+    async def _wait_ready(self, running: _Running) -> None:
+        with anyio.move_on_after(self._ready_s):
+            while not running.output.is_ready:
+                await running.read()
+                if running.has_ended:
+                    raise _PluginFailed(await running.describe_end())
+            return
+        said = "opened a port for one client only" if running.output.port is not None else "said nothing"
+        raise _PluginFailed(f"the plugin {said} in {self._ready_s:.0f} s")
+
+    async def _wait_answer(self, running: _Running) -> None:
+        """Ask until the broker answers. A host that refuses is not up yet; one that is silent has a bad tunnel."""
+        port = running.output.port
+        assert port is not None, "a ready plugin has a port"
+        silent = 0
+        while silent < SILENT_MAX:
+            result = await first_of(lambda: self._probe(port), running.wait_ended)
+            if isinstance(result, Broken):
+                raise _PluginFailed(await running.describe_end())
+            match result.value:
+                case Probed.ANSWERED:
+                    return
+                case Probed.REFUSED:
+                    silent = 0
+                    self._waits_for = "the broker to listen"
+                    await first_of(lambda: self._ambient.sleep(REFUSED_S), running.wait_ended)
+                case Probed.SILENT:
+                    silent += 1
+                    self._waits_for = "an answer through an open tunnel"
+        raise _PluginFailed(f"nothing came through an open port, {silent} times")
+
+    async def _end_plugin(self) -> None:
+        running, self._running = self._running, None
+        if running is not None:
+            child = running.child
+            # The plugin tells AWS that the session is over; SIGTERM would leave it open, and a socket behind.
+            child.signal(signal.SIGINT)
+            with anyio.move_on_after(GRACE_S):
+                await child.wait()
+            await child.end(grace_s=0)
+            # A task that waits for the end reads it now; only then may the pipe be closed under it.
+            with anyio.move_on_after(GRACE_S):
+                await running.wait_ended()
+            child.close()
+        try:
+            remove_tmpdir(self._folder)
+        except OSError as error:
+            self._say(f"tunnel to {self._instance_id}: {self._folder} cannot be removed: {error.strerror}")
+
+    async def _end_sessions(self) -> None:
+        with anyio.move_on_after(TERMINATE_S):
+            for attempt in range(TERMINATIONS_MAX):
+                for session_id in tuple(self._session_ids):
+                    await self._end_session(session_id)
+                if not self._session_ids:
+                    return
+                if attempt + 1 < TERMINATIONS_MAX:
+                    await self._ambient.sleep(self._backoff_s(attempt))
+        # They stay on the list: the next closing tries again.
+        self._say(f"tunnel to {self._instance_id}: sessions {self._session_ids} may stay open until their idle timeout")
+
+    async def _end_session(self, session_id: str) -> None:
+        try:
+            await self._bridge.call(lambda: self._cloud.terminate_session(session_id))
+        except CloudError as error:
+            if error.kind is not FaultKind.NOT_FOUND:
+                return
+        self._session_ids.remove(session_id)
+
+    def _backoff_s(self, attempt: int) -> float:
+        return self._ambient.chance.uniform(BACKOFF_S, min(BACKOFF_S_MAX, BACKOFF_S * 2.0 ** min(attempt + 1, 10)))
+
+    def _error(self, message: str, *, hint: str = "") -> HostError:
+        return HostError(
+            f"tunnel to {self._instance_id}: {message}",
+            cause=Cause.TUNNEL,
+            hint=hint or "See the rollout's log, and the SSM agent's log on the instance.",
+        )
+
+
+class _PluginFailed(Exception):
+    """One plugin process came to nothing; the next may do better."""
+
+
+@dataclass(slots=True)
+class _Running:
+    """A plugin process and what it said."""
+
+    child: Child
+    output: PluginOutput
+    is_silent: bool = False
+    _reading: anyio.Lock = field(default_factory=anyio.Lock)
+
+    @property
+    def has_ended(self) -> bool:
+        """True once it said that it is over, or its output is."""
+        return self.is_silent or self.output.problem is not None
+
+    async def read(self) -> None:
+        """Take what it says next."""
+        async with self._reading:
+            if not self.has_ended:
+                chunk = await self.child.read()
+                self.output.feed(chunk)
+                self.is_silent = not chunk
+
+    async def wait_ended(self) -> None:
+        """Read on until it has ended. Any number of tasks may wait; one of them reads for all."""
+        while not self.has_ended:
+            await self.read()
+
+    async def describe_end(self) -> str:
+        """Why it ended, in one line."""
+        # What it says comes in pieces; the end of its output follows within milliseconds, if it ends at all.
+        with anyio.move_on_after(GRACE_S):
+            status = describe_status(await self.child.wait())
+            return f"the plugin ended ({status}): {self.output.problem or 'it did not say why'}"
+        return f"the plugin said: {self.output.problem or 'nothing more'}"
