@@ -1,7 +1,9 @@
 """Which instances of a batch are still alive, which of them the batch can prove to be its own, and their end.
 
 What was launched seconds ago may be missing from one index and shown by another, so three are asked: the tags, the
-instance ids and the client tokens of the ledger. Only the last two prove anything: tags can be copied. All of it blocks.
+instance ids and the client tokens of the ledger. Only the last two prove anything: tags can be copied.
+
+Everything in here blocks.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ def look(cloud: Cloud, histories: Iterable[HostHistory], *, batch_id: str, owner
         host_of_token |= dict.fromkeys(history.client_tokens, history.host_id)
 
     found: dict[str, Instance] = {}
-    tags = {f"tag:{BATCH_TAG}": [batch_id], f"tag:{OWNER_TAG}": [owner]}
+    tags: Mapping[str, Sequence[str]] = {f"tag:{BATCH_TAG}": [batch_id], f"tag:{OWNER_TAG}": [owner]}
     for filters in (tags, *_filters("instance-id", host_of_id), *_filters("client-token", host_of_token)):
         found |= {item.instance_id: item for item in cloud.find_instances({**filters, **_ALIVE_FILTER})}
 
@@ -114,7 +116,7 @@ def is_expired(instance: Instance, now: datetime) -> bool:
     return expires_at is not None and expires_at < now
 
 
-def _filters(name: str, values: Iterable[str]) -> Iterator[dict[str, Sequence[str]]]:
+def _filters(name: str, values: Iterable[str]) -> Iterator[Mapping[str, Sequence[str]]]:
     wanted = list(values)
     for begin in range(0, len(wanted), VALUES_MAX):
         yield {name: wanted[begin : begin + VALUES_MAX]}
