@@ -23,8 +23,8 @@ def score() -> None:
 
 
 @score.command(epilog="Exit status: 0 there is a score, also of an invalid candidate; 1 there is none.")
-@click.option("--gold", type=FILE, required=True, help="The drawing that is right (DXF).")
-@click.option("--candidate", type=FILE, required=True, help="The drawing to compare with it (DXF).")
+@click.option("--gold", type=FILE, required=True, help="The drawing that is right (DXF, or DWG to look at).")
+@click.option("--candidate", type=FILE, required=True, help="The drawing to compare with it (DXF, or DWG to look at).")
 @click.option("--profile", type=click.Choice(PROFILES), default="2d", show_default=True, help="What is compared.")
 @click.option(
     "--placement",

@@ -18,6 +18,8 @@ from evaluator_client.corpus import CorpusResult, score_corpus
 from evaluator_client.pair import compare_pair
 
 TABLE_COLUMNS_MIN: Final = 120
+# Every version of the format from R14 on begins with `AC10`.
+_DWG_TAG: Final = b"AC10"
 
 
 def run_pair(
@@ -32,9 +34,14 @@ def run_pair(
     as_json: bool,
     stream: IO[str],
 ) -> int:
-    """Score one drawing against another; returns 0. `profile` and `placement` are those of `contract.gold`."""
+    """Score one drawing against another; returns 0. `profile` and `placement` are those of `contract.gold`.
+
+    When one of them is a DWG file both are read for inspection, so that they have one reader; that is never a pinned
+    score, and all that is written says so.
+    """
     _demand_new(out, option="--out")
-    with _evaluator(environment) as reader:
+    is_inspection = is_dwg(gold) or is_dwg(candidate)
+    with local_evaluator(environment, is_inspection=is_inspection) as reader:
         scored = compare_pair(
             reader,
             gold=gold,
@@ -48,6 +55,8 @@ def run_pair(
         stream.write(scored.score_json.decode())
     else:
         _print_score(scored.score, out, stream)
+        if is_inspection:
+            stream.write("a DWG file was read to be looked at: this is no pinned score\n")
     stream.flush()
     return 0
 
@@ -64,7 +73,7 @@ def run_corpus(
     """Score a corpus into `out`; returns 1 when an ordering does not hold or a case has no score."""
     if keep is not None:
         _demand_new(keep, option="--keep")
-    with tempfile.TemporaryDirectory(prefix="autocad-bench-corpus-") as scratch, _evaluator(environment) as reader:
+    with tempfile.TemporaryDirectory(prefix="autocad-bench-corpus-") as scratch, local_evaluator(environment) as reader:
         folder = keep if keep is not None else Path(scratch)
         result = score_corpus(manifest, reader, scratch=folder, has_render=has_render)
     content = json.dumps(result.document(), indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
@@ -74,10 +83,19 @@ def run_corpus(
     return 1 if result.violations or result.failures else 0
 
 
+def is_dwg(drawing: Path) -> bool:
+    """Whether a file begins like a DWG drawing. One that cannot be read does not."""
+    try:
+        with drawing.open("rb") as file:
+            return file.read(4) == _DWG_TAG
+    except OSError:
+        return False
+
+
 @contextmanager
-def _evaluator(environment: Mapping[str, str]) -> Iterator[EvaluatorProcess]:
+def local_evaluator(environment: Mapping[str, str], *, is_inspection: bool = False) -> Iterator[EvaluatorProcess]:
     """Drawings come from strangers: they are read where memory and time are bounded and no secret is."""
-    reader = EvaluatorProcess({"PATH": environment.get("PATH", os.defpath)})
+    reader = EvaluatorProcess({"PATH": environment.get("PATH", os.defpath)}, is_inspection=is_inspection)
     try:
         yield reader
     finally:

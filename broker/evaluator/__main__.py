@@ -32,9 +32,10 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 class Service:
-    """Keeps the facts of the last drawing: a render follows its export."""
+    """Keeps the facts of the last drawing: a render follows its export. An inspection also reads DWG files."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_inspection: bool = False) -> None:
+        self._is_inspection = is_inspection
         self._digest: str | None = None
         self._facts: Facts | None = None
 
@@ -87,7 +88,7 @@ class Service:
         digest = drawing_digest(content)
         if self._facts is None or self._digest != digest:
             self._facts = None
-            self._facts, self._digest = Facts.of(content), digest
+            self._facts, self._digest = Facts.of(content, is_inspection=self._is_inspection), digest
         return self._facts
 
 
@@ -113,9 +114,12 @@ def _refused(code: str, message: str) -> Reply:
 
 
 def main() -> None:
-    """Serve standard input, within the memory that the first argument allows, for as long as our owner lives."""
+    """Serve standard input for as long as our owner lives.
+
+    The first argument is the memory that we may have in bytes; a second one, `inspect`, makes it an inspection.
+    """
     _bind(memory_bytes_max=int(sys.argv[1]) if len(sys.argv) > 1 else MEMORY_BYTES_MAX)
-    service = Service()
+    service = Service(is_inspection=sys.argv[2:] == ["inspect"])
     answers = sys.stdout
     # What a library prints must not be taken for an answer.
     sys.stdout = sys.stderr

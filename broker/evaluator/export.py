@@ -19,9 +19,9 @@ from broker.evaluator.physical import physical_extents
 from broker.evaluator.properties import LayerTable
 from broker.evaluator.reading import Opened, Unusable, check_bytes, open_drawing
 from broker.evaluator.refusal import invalid_metadata, source_of
-from broker.evaluator.settings import FONT, identity
+from broker.evaluator.settings import FONT, identity, inspector
 from broker.evaluator.shapes import RASTER_TYPES
-from contract.metadata import Metadata
+from contract.metadata import Evaluator, Metadata
 
 # Curves up to this share of the diagonal are degenerate (scoring contract, 6.1).
 DEGENERATE_SHARE: Final = 1e-7
@@ -54,24 +54,28 @@ def export_metadata(drawing: bytes, start_drawing: bytes | None) -> Metadata:
 
 @dataclass(frozen=True)
 class Facts:
-    """One drawing, flattened once for its export and its renders. `refusal` says why it could not be."""
+    """One drawing, flattened once for its export and its renders. `refusal` says why it could not be.
+
+    An inspection also reads DWG files, and signs all its facts with a version that is never pinned.
+    """
 
     content: bytes
     opened: Opened | None
     walk: Walk | None
     refusal: Unusable | None
+    is_inspection: bool = False
 
     @classmethod
-    def of(cls, content: bytes) -> Facts:
+    def of(cls, content: bytes, *, is_inspection: bool = False) -> Facts:
         """Read and flatten; never raises for what is in the bytes."""
         opened = None
         try:
-            check_bytes(content)
+            check_bytes(content, is_inspection=is_inspection)
             opened = open_drawing(content)
             walk = _walked(opened.document)
         except Unusable as refusal:
-            return cls(content, opened, None, refusal)
-        return cls(content, opened, walk, None)
+            return cls(content, opened, None, refusal, is_inspection)
+        return cls(content, opened, walk, None, is_inspection)
 
     def metadata(self, start_drawing: bytes | None) -> Metadata:
         """The record, by the rules of section 7 in their order."""
@@ -82,7 +86,7 @@ class Facts:
         if refusal is None and not any(takes_part(flat.record) for flat in self.flats):
             refusal = Unusable("empty_drawing", "nothing visible in model space can be compared")
         if refusal is not None:
-            return invalid_metadata(self.content, refusal.code, refusal.message)
+            return invalid_metadata(self.content, refusal.code, refusal.message, evaluator=self._signature)
         return Metadata.model_validate(_clean(self._document()))
 
     @property
@@ -93,8 +97,12 @@ class Facts:
     def _is_untouched(self, start_drawing: bytes) -> bool:
         if self.content == start_drawing:
             return True
-        start = Facts.of(start_drawing)
+        start = Facts.of(start_drawing, is_inspection=self.is_inspection)
         return self.walk is not None and start.walk is not None and self._content_key == start._content_key
+
+    @property
+    def _signature(self) -> Evaluator:
+        return inspector() if self.is_inspection else identity()
 
     @cached_property
     def _content_key(self) -> list[str]:
@@ -110,7 +118,7 @@ class Facts:
         visible = box_of_boxes(record["extents"] for record in model if record["is_visible"])
         return {
             "schema_version": 4,
-            "evaluator": identity(),
+            "evaluator": self._signature,
             "source": source_of(self.content, acad_version=document.dxfversion),
             "status": "ok",
             "invalid": None,
@@ -170,6 +178,8 @@ def _rounded(value: Any) -> Any:
 def _document_warnings(opened: Opened) -> Iterator[dict[str, Any]]:
     if opened.was_recovered:
         yield {"code": "recovered", "message": "the DXF was damaged and was repaired when read", "entity_id": None}
+    for code, message, entity_id in opened.notes:
+        yield {"code": code, "message": message, "entity_id": entity_id}
     fonts = {str(style.dxf.get("font", "")).casefold() for style in opened.document.styles}
     for font in sorted(fonts - {"", FONT.name.casefold()}):
         name = font.replace("\\", "/").rsplit("/", 1)[-1]

@@ -41,7 +41,8 @@ class _Ended(Exception):
 class EvaluatorProcess:
     """The driver that the broker uses. Calls come from one thread; `close` may come from any.
 
-    `base_env` is what the child's environment begins with; nothing else of ours is inherited.
+    `base_env` is what the child's environment begins with; nothing else of ours is inherited. An inspection also reads
+    DWG files, and signs its facts with a version that is never pinned.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class EvaluatorProcess:
         render_s_max: float = RENDER_S_MAX,
         memory_bytes_max: int = MEMORY_BYTES_MAX,
         module: str = "broker.evaluator",
+        is_inspection: bool = False,
     ) -> None:
         # Idle threads of a linear algebra library would use up the address space.
         self._env = dict(base_env) | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
@@ -61,6 +63,7 @@ class EvaluatorProcess:
         self._render_s_max = render_s_max
         self._memory_bytes_max = memory_bytes_max
         self._module = module
+        self._is_inspection = is_inspection
         self._lock = threading.Lock()
         self._is_closed = False
         self._child: subprocess.Popen[bytes] | None = None
@@ -160,7 +163,7 @@ class EvaluatorProcess:
             if self._child is not None:
                 return self._child
             child = self._child = subprocess.Popen(
-                [sys.executable, "-I", "-m", self._module, str(self._memory_bytes_max)],
+                [sys.executable, "-I", "-m", self._module, str(self._memory_bytes_max), *self._purpose],
                 env=self._env,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -180,12 +183,17 @@ class EvaluatorProcess:
                 self._child = None
         _end(child)
 
-    @staticmethod
-    def _write_unreadable(drawing: Path, out: Path, *, how: str) -> None:
+    @property
+    def _purpose(self) -> tuple[str, ...]:
+        return ("inspect",) if self._is_inspection else ()
+
+    def _write_unreadable(self, drawing: Path, out: Path, *, how: str) -> None:
         from broker.evaluator.refusal import invalid_metadata
+        from broker.evaluator.settings import inspector
 
         message = f"reading the drawing ended twice in the same way ({how})"
-        out.write_bytes(dump_pretty(invalid_metadata(drawing.read_bytes(), "unreadable", message)))
+        evaluator = inspector() if self._is_inspection else None
+        out.write_bytes(dump_pretty(invalid_metadata(drawing.read_bytes(), "unreadable", message, evaluator=evaluator)))
 
 
 def _read_line(stream: IO[bytes], until: float) -> bytes:

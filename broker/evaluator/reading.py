@@ -37,14 +37,18 @@ class Unusable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A readable drawing; `was_recovered` when it took the one recovery attempt."""
+    """A readable drawing; `was_recovered` when it took the one recovery attempt.
+
+    `notes` are warnings about the reading: code, message, and the handle of an entity or null.
+    """
 
     document: Drawing
     was_recovered: bool
+    notes: tuple[tuple[str, str, str | None], ...] = ()
 
 
-def check_bytes(content: bytes) -> None:
-    """The rules that need no parser. Raises `Unusable`."""
+def check_bytes(content: bytes, *, is_inspection: bool = False) -> None:
+    """The rules that need no parser; an inspection also takes DWG files. Raises `Unusable`."""
     if not content:
         raise Unusable("missing_artifact", "there is no drawing, or it has no bytes")
     is_binary, is_dwg = content.startswith(_BINARY_DXF), _DWG_TAG.match(content) is not None
@@ -53,6 +57,8 @@ def check_bytes(content: bytes) -> None:
     if len(content) > DRAWING_BYTES_MAX:
         raise Unusable("too_large", f"the drawing has {len(content)} bytes, {DRAWING_BYTES_MAX} are allowed")
     if is_dwg:
+        if is_inspection:
+            return
         raise Unusable("unreadable", "the drawing is a DWG file where a DXF file was to be saved")
     # A reader may take a file that was cut off for an empty drawing, so its marks are looked for first.
     if not is_binary:
@@ -64,6 +70,8 @@ def check_bytes(content: bytes) -> None:
 
 def open_drawing(content: bytes) -> Opened:
     """Parse bytes that passed `check_bytes`. Raises `Unusable`."""
+    if _DWG_TAG.match(content):
+        return _opened_dwg(content)
     try:
         if not content.startswith(_BINARY_DXF):
             return Opened(read(io.StringIO(_decode(content))), was_recovered=False)
@@ -78,6 +86,21 @@ def open_drawing(content: bytes) -> Opened:
     except Exception as error:
         raise Unusable("unreadable", f"the DXF cannot be opened ({type(error).__name__})") from error
     return Opened(document, was_recovered=True)
+
+
+def _opened_dwg(content: bytes) -> Opened:
+    # Only an inspection comes here; a score needs none of what this imports.
+    from broker.evaluator.dwg import open_dwg, reader
+
+    try:
+        copy = open_dwg(content)
+    except (MemoryError, RecursionError):
+        raise
+    except Exception as error:
+        raise Unusable("unreadable", f"the DWG cannot be opened ({type(error).__name__})") from error
+    what = f"a DWG drawing, read by {reader()} to be looked at; no score is pinned to this"
+    unread = [("dwg_unread", f"{part.kind} cannot be read from a DWG file here", part.handle) for part in copy.unread]
+    return Opened(copy.document, was_recovered=False, notes=(("dwg_inspected", what, None), *unread))
 
 
 def _decode(content: bytes) -> str:

@@ -6,15 +6,17 @@ import hashlib
 from typing import Any
 
 from broker.evaluator.settings import identity
-from contract.metadata import InvalidCode, Metadata
+from contract.metadata import Evaluator, InvalidCode, Metadata
 
 
-def invalid_metadata(content: bytes, code: InvalidCode, message: str) -> Metadata:
-    """The record of a drawing at fault."""
+def invalid_metadata(
+    content: bytes, code: InvalidCode, message: str, *, evaluator: Evaluator | None = None
+) -> Metadata:
+    """The record of a drawing at fault, signed by the pinned evaluator unless another is named."""
     return Metadata.model_validate(
         {
             "schema_version": 4,
-            "evaluator": identity(),
+            "evaluator": evaluator or identity(),
             "source": source_of(content, acad_version=None),
             "status": "invalid",
             "invalid": {"code": code, "message": message},

@@ -42,6 +42,19 @@ def application() -> str:
 
 
 @cache
+def inspector() -> Evaluator:
+    """How it signs what it reads for inspection, DWG files too. No config can pin this version, so no score has it."""
+    own, reader = identity(), f"ezdwg {version('ezdwg')}"
+    digest = hashlib.sha256(f"{own.config_sha256} {reader}".encode()).hexdigest()
+    return Evaluator(
+        name=own.name,
+        version=f"{own.version}+dwg",
+        application=f"{own.application}, {reader}",
+        config_sha256=digest,
+    )
+
+
+@cache
 def identity() -> Evaluator:
     """How this evaluator signs its facts. Raises `FontMissing`."""
     try:
