@@ -1,7 +1,8 @@
 """How many hosts may run at once, and what limits them. A pure function of numbers.
 
-Local hosts are limited by memory and cores. What other batches of this machine use is taken off, so that two batches
-at once do not over-admit together; what does not fit now waits in the queue.
+All hosts are limited by this machine's memory and cores, and instances by their quota too (`cloud/quota.py`). What
+other batches of this machine use is taken off, so that two batches at once do not over-admit together; what does not
+fit now waits in the queue.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ BROKER_MEMORY_BYTES: Final = 150 * MIB
 # The target for one pilot process; in shared mode a rollout costs 1 MB instead.
 PILOT_MEMORY_BYTES: Final = 45 * MIB
 SHARED_PILOT_MEMORY_BYTES: Final = 1 * MIB
+# One Session Manager plugin: 13 MB resident, 4 to 7 MB proportional, with a hundred of them on the machine.
+PLUGIN_MEMORY_BYTES: Final = 15 * MIB
 # What the supervisor itself and the rest of the machine keep.
 RESERVE_MEMORY_BYTES: Final = 300 * MIB
 
@@ -31,6 +34,8 @@ SCRIPTED_DESKTOPS_PER_CORE: Final = 3
 PACED_DESKTOPS_PER_CORE: Final = 12
 # The paper driver has no X server and no CAD program; a turn of it costs a few milliseconds.
 PAPER_HOSTS_PER_CORE: Final = 64
+# An instance takes of this machine what its tunnel and its pilot do between two answers of a model.
+INSTANCES_PER_CORE: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,12 @@ def host_needs(
     else:
         per_core = SCRIPTED_DESKTOPS_PER_CORE if scripted else PACED_DESKTOPS_PER_CORE
     return HostNeeds(memory_bytes=desktop_bytes + BROKER_MEMORY_BYTES + pilot_bytes, hosts_per_core=per_core)
+
+
+def instance_needs(*, mode: Literal["process", "shared"]) -> HostNeeds:
+    """What one rollout on an instance needs of this machine: its pilot and its tunnel."""
+    pilot_bytes = PILOT_MEMORY_BYTES if mode == "process" else SHARED_PILOT_MEMORY_BYTES
+    return HostNeeds(memory_bytes=pilot_bytes + PLUGIN_MEMORY_BYTES, hosts_per_core=INSTANCES_PER_CORE)
 
 
 def admit(

@@ -21,7 +21,46 @@ CONFIG_CODES: Final = frozenset(
         "out_of_range",
     }
 )
-PREFLIGHT_CODES: Final = frozenset(
+# What is about hosts on EC2.
+EC2_CODES: Final = frozenset(
+    {
+        # The account, and whether it may
+        "aws_credentials_refused",
+        "clock_skew",
+        "cloud_unreachable",
+        "cloud_refused",
+        "permission_missing",
+        "launch_refused",
+        "quota_exceeded",
+        "expiry_role",
+        # What an instance is made of
+        "ami_missing",
+        "ami_not_available",
+        "ami_platform",
+        "ami_architecture",
+        "ami_boot_mode",
+        "family_unsupported",
+        "instance_type_missing",
+        "instance_type_not_on_demand",
+        "subnet_missing",
+        "subnet_not_available",
+        "subnet_zone",
+        "subnet_vpc",
+        "subnet_full",
+        "subnet_addresses",
+        "security_group_missing",
+        "security_group_inbound",
+        "instance_profile_missing",
+        "bucket_missing",
+        "bucket_region",
+        "bucket_forbidden",
+        # How it is reached and known
+        "session_plugin",
+        "certificate_missing",
+        "certificate_invalid",
+    }
+)
+PREFLIGHT_CODES: Final = EC2_CODES | frozenset(
     {
         # What the config says about itself
         "duplicate_rollout_id",
@@ -29,7 +68,6 @@ PREFLIGHT_CODES: Final = frozenset(
         "rollout_count",
         "nothing_enabled",
         "broker_version_unsupported",
-        "host_kind_not_built",
         "endpoint_invalid",
         "endpoint_unknown_provider",
         "secret_in_config",

@@ -7,9 +7,14 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from supervisor.admission import MachineCapacity
+
+if TYPE_CHECKING:
+    from contract.config import Ec2HostConfig
+    from supervisor.aws_account import AwsCredentialsMissing
+    from supervisor.cloud.facts import CloudFacts
 
 Driver = Literal["librecad", "paper"]
 IsolationChoice = Literal["auto", "bubblewrap", "own_uid", "none"]
@@ -29,6 +34,15 @@ class IsolationAnswer:
 
     is_isolated: bool
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PluginAnswer:
+    """Whether the Session Manager plugin can be used: which one, or why not and what to do."""
+
+    is_usable: bool
+    reason: str
+    hint: str = ""
 
 
 class Machine(Protocol):
@@ -56,6 +70,14 @@ class Machine(Protocol):
 
     def evaluator(self) -> tuple[str, str]:
         """Name and version of the evaluator that local hosts have."""
+        ...
+
+    def session_plugin(self) -> PluginAnswer:
+        """AWS's Session Manager plugin on this machine."""
+        ...
+
+    def read_cloud(self, host: Ec2HostConfig) -> CloudFacts | AwsCredentialsMissing:
+        """What AWS answers to this machine's credentials. Blocks for ten seconds at most, and changes nothing."""
         ...
 
     def free_bytes(self, folder: Path) -> int:
@@ -126,6 +148,21 @@ class ThisMachine:
         from broker.evaluator.version import EVALUATOR_NAME, EVALUATOR_VERSION
 
         return EVALUATOR_NAME, EVALUATOR_VERSION
+
+    def session_plugin(self) -> PluginAnswer:
+        """Runs the plugin once, for its version."""
+        from supervisor.hosts.ssm_plugin import PluginProblem, find_plugin
+
+        found = find_plugin(os.environ.get("PATH", os.defpath))
+        if isinstance(found, PluginProblem):
+            return PluginAnswer(False, found.message, found.hint)
+        return PluginAnswer(True, f"{found.path}, version {found.version}")
+
+    def read_cloud(self, host: Ec2HostConfig) -> CloudFacts | AwsCredentialsMissing:
+        """Asks AWS itself."""
+        from supervisor.cloud.reading import read_account
+
+        return read_account(host)
 
     def free_bytes(self, folder: Path) -> int:
         """Space that a process without privileges may fill."""

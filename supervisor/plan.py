@@ -32,7 +32,7 @@ def plan_document(preflight: Preflight) -> dict[str, Any]:
         "mode": subject.config.mode if draft.is_usable("mode") else None,
         "checks": [{"name": check.name, "status": check.status, "detail": check.detail} for check in preflight.checks],
         "issues": [issue.to_json() for issue in preflight.issues],
-        "admission": subject.admission.to_json() if subject.admission else None,
+        "admission": _admission(subject),
         "cost": cost.total(),
         "rollouts": [_rollout(entry, subject, cost) for entry in entries],
     }
@@ -42,6 +42,25 @@ def plan_text(preflight: Preflight) -> str:
     """The plan document as text for stdout, ending in a newline. No key of the environment stands in it."""
     text = json.dumps(plan_document(preflight), indent=2, ensure_ascii=False, allow_nan=False)
     return redact(text, preflight.subject.keys.values()) + "\n"
+
+
+def _admission(subject: Subject) -> dict[str, Any] | None:
+    """What this machine admits; for instances with the numbers of their quota, which may admit fewer."""
+    admission, quota = subject.admission, subject.quota
+    if admission is None:
+        return None
+    document = admission.to_json()
+    if quota is None:
+        return document
+    running = subject.wave.running if subject.wave is not None else 0
+    admitted = quota.admitted + running
+    if admitted < admission.admitted:
+        document |= {
+            "admitted": admitted,
+            "queued": admission.enabled_rollouts - admitted,
+            "limiting_factor": "quota",
+        }
+    return {**document, "quota": {**quota.to_json(), "own_instances": running}}
 
 
 def _rollout(entry: Assignment, subject: Subject, cost: PlanCost) -> dict[str, Any]:

@@ -12,23 +12,25 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from contract.config import VENDOR_PROVIDERS, Assignment, BatchConfig, LocalHostConfig
+from contract.config import VENDOR_PROVIDERS, Assignment, BatchConfig, Ec2HostConfig, LocalHostConfig
 from contract.errors import StateError
 from contract.pricing import read_prices
 from contract.profiles import Profile
 from contract.records import dump_pretty
-from supervisor.admission import Admission, admit, host_needs
+from supervisor.admission import Admission, admit, host_needs, instance_needs
 from supervisor.aws_account import AwsCredentialsMissing, session_for
 from supervisor.catalogs.asking import asks_for
 from supervisor.catalogs.entries import Catalog, CatalogError
 from supervisor.catalogs.reading import read_catalogs
 from supervisor.checks.model_checks import UNPRICED
-from supervisor.checks.subject import Options, PricesReading, Subject
+from supervisor.checks.subject import Options, PricesReading, Subject, may_ask_aws
 from supervisor.checks.table import CHECKS, Check
 from supervisor.checks.task_checks import replay_file
 from supervisor.choices import AWS_PROVIDERS, Choices, choose
+from supervisor.cloud.facts import Caller, CloudFacts
 from supervisor.config_reading import Draft, Reading
 from supervisor.credentials import KEY_VARIABLES
+from supervisor.ec2_preflight import admit_wave, read_certificate, start_reading, wave_of
 from supervisor.issues import CheckResult, Finding, Issue, counted, exit_code_of
 from supervisor.machine import Machine
 from supervisor.prepared import PreparedBatch, PreparedRollout
@@ -122,7 +124,18 @@ def _read_all(draft: Draft, *, options: Options, keys: Mapping[str, SecretStr], 
     placed = [(draft.place(index), entry) for index, entry in enumerate(entries) if entry.enabled]
     enabled = [entry for _, entry in placed]
     choices = choose(draft, placed)
-    aws_missing = _aws_missing(choices, enabled)
+    cloud = start_reading(draft, machine)
+    aws_missing = _aws_missing(choices, enabled) if may_ask_aws(draft) else None
+    catalogs = _read_catalogs(
+        draft,
+        choices,
+        enabled,
+        options=options,
+        keys=keys,
+        has_aws=may_ask_aws(draft) and aws_missing is None,
+    )
+    facts = cloud()
+    wave = wave_of(draft, enabled=len(enabled), resumes=options.resumes, cloud=facts)
     return Subject(
         draft=draft,
         options=options,
@@ -133,7 +146,11 @@ def _read_all(draft: Draft, *, options: Options, keys: Mapping[str, SecretStr], 
         admission=_admission(draft, enabled, machine),
         choices=choices,
         aws_missing=aws_missing,
-        catalogs=_read_catalogs(draft, choices, enabled, options=options, keys=keys, has_aws=aws_missing is None),
+        catalogs=catalogs,
+        certificate=read_certificate(draft),
+        cloud=facts,
+        wave=wave,
+        quota=admit_wave(draft, wave, facts),
     )
 
 
@@ -190,16 +207,20 @@ def _read_prices(draft: Draft) -> PricesReading:
 
 
 def _admission(draft: Draft, enabled: list[Assignment], machine: Machine) -> Admission | None:
-    host = draft.config.host
+    host, mode = draft.config.host, draft.config.mode
     needed = ("host.driver", "mode", "max_concurrency", "rollouts")
-    if not isinstance(host, LocalHostConfig) or not all(draft.is_usable(field) for field in needed):
+    if not all(draft.is_usable(field) for field in needed):
         return None
-    scripted = any(entry.provider not in VENDOR_PROVIDERS for entry in enabled)
+    if isinstance(host, LocalHostConfig):
+        scripted = any(entry.provider not in VENDOR_PROVIDERS for entry in enabled)
+        needs = host_needs(driver=host.driver, mode=mode, scripted=scripted)
+    else:
+        needs = instance_needs(mode=mode)
     return admit(
         enabled_rollouts=len(enabled),
         max_concurrency=draft.config.max_concurrency,
         capacity=machine.capacity(),
-        needs=host_needs(driver=host.driver, mode=draft.config.mode, scripted=scripted),
+        needs=needs,
         in_use=machine.hosts_in_use(),
     )
 
@@ -207,7 +228,8 @@ def _admission(draft: Draft, enabled: list[Assignment], machine: Machine) -> Adm
 def _prepare(subject: Subject) -> PreparedBatch:
     config = _with_absolute_paths(subject.config, subject.root)
     config_bytes = dump_pretty(config)
-    assert subject.admission is not None, "every other kind of host is an issue"
+    assert subject.admission is not None, "fields that cannot be read are issues"
+    caller = subject.cloud.caller if isinstance(subject.cloud, CloudFacts) else None
     used = {entry.provider for _, entry in subject.enabled()}
     return PreparedBatch(
         config=config,
@@ -222,6 +244,9 @@ def _prepare(subject: Subject) -> PreparedBatch:
         credentials={provider: key for provider, key in subject.keys.items() if provider in used},
         judge_key=subject.keys.get(config.judge.provider) if config.judge else None,
         admission=subject.admission,
+        quota=subject.quota,
+        identity_certificate=subject.certificate.content,
+        account=caller.account if isinstance(caller, Caller) else None,
     )
 
 
@@ -234,7 +259,11 @@ def _with_absolute_paths(config: BatchConfig, root: Path) -> BatchConfig:
         entry.model_copy(update={"script": absolute(entry.script)}) if entry.script else entry
         for entry in config.rollouts
     ]
+    host = config.host
+    if isinstance(host, Ec2HostConfig):
+        host = host.model_copy(update={"identity_certificate": absolute(host.identity_certificate)})
     update = {
+        "host": host,
         "task_suites_dir": str(suites_dir_of(config, root)),
         "evaluator": config.evaluator.model_copy(update={"gold_cache": absolute(config.evaluator.gold_cache)}),
         "pricing": absolute(config.pricing) if config.pricing and priced else config.pricing,

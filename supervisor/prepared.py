@@ -12,6 +12,7 @@ from contract.config import Assignment, BatchConfig, Mode, Task
 from contract.pricing import PriceRow, PriceTable
 from contract.profiles import Profile
 from supervisor.admission import Admission
+from supervisor.cloud.quota import QuotaAdmission
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,9 @@ class PreparedBatch:
     so that a later command can read it back from the run folder. `config_bytes` is that config as `batch-config.json`
     holds it, `config_sha256` the digest of those bytes. `rollouts` are the enabled ones in the order of the config.
     `credentials` are keys by provider; nothing else here is secret.
+
+    The last three are for EC2 hosts, and null for others: what the vCPU quota held when it was read, the PEM
+    certificate for instance identity documents, and the id of the account that launches.
     """
 
     config: BatchConfig
@@ -58,3 +62,6 @@ class PreparedBatch:
     credentials: Mapping[str, SecretStr]
     judge_key: SecretStr | None
     admission: Admission
+    quota: QuotaAdmission | None = None
+    identity_certificate: bytes | None = None
+    account: str | None = None

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from supervisor.catalogs.entries import CatalogError
 from supervisor.catalogs.verdicts import issue_of
-from supervisor.checks.subject import Subject
+from supervisor.checks.subject import NOT_ASKED, Subject
 from supervisor.choices import AWS_PROVIDERS
 from supervisor.credentials import KEY_VARIABLES
 from supervisor.issues import Finding, Issue
@@ -21,6 +21,8 @@ def direct_models(subject: Subject) -> Finding:
 
 def aws_models(subject: Subject) -> Finding:
     """Step 9: models of Mantle and Bedrock. No option skips it."""
+    if not subject.may_ask_aws:
+        return Finding(NOT_ASKED, skipped=True)
     return _finding(subject, sorted(AWS_PROVIDERS))
 
 

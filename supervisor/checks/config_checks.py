@@ -86,15 +86,6 @@ def broker_version(subject: Subject) -> Finding:
     return Finding(message, (Issue("broker_version_unsupported", message, hint, "broker_version"),))
 
 
-def host_kind(subject: Subject) -> Finding:
-    """The kind of host can be launched by this version."""
-    kind = subject.config.host.kind
-    if kind == "local":
-        return Finding("local hosts")
-    message = f"hosts of kind {kind!r} are not part of this version"
-    return Finding(message, (Issue("host_kind_not_built", message, 'Use "kind": "local".', "host.kind"),))
-
-
 def endpoints(subject: Subject) -> Finding:
     """Other base URLs belong to known vendors, are encrypted or loopback, and carry no secret."""
     issues = []

@@ -12,14 +12,19 @@ from supervisor.issues import PREFLIGHT_CODES, Finding, Issue
 
 def evaluator(subject: Subject) -> Finding:
     """The evaluator on the host is the pinned one; facts of different evaluators are never compared."""
-    pinned = subject.config.evaluator
-    if subject.config.host.kind != "local":
-        return Finding("known once a host is up", skipped=True)
-    name, version = subject.machine.evaluator()
+    pinned, host = subject.config.evaluator, subject.config.host
     detail = f"{pinned.name} {pinned.version}"
+    if host.driver == "autocad":
+        if pinned.name == "autocad":
+            return Finding(f"{detail}; its version is known once a host is up")
+        message = f"the config pins the evaluator {detail}, but hosts with AutoCAD have 'autocad'"
+        hint = 'Pin "name": "autocad", its version in the image, and a gold cache that it made.'
+        return Finding(detail, (Issue("evaluator_version_mismatch", message, hint, "evaluator.name"),))
+    name, version = subject.machine.evaluator()
     if (pinned.name, pinned.version) == (name, version):
         return Finding(detail)
-    message = f"the config pins the evaluator {detail}, but local hosts have {name} {version}"
+    whose = "local hosts have" if host.kind == "local" else f"hosts with driver {host.driver!r} have"
+    message = f"the config pins the evaluator {detail}, but {whose} {name} {version}"
     hint = f'Pin "name": "{name}", "version": "{version}" and a gold cache that it made.'
     return Finding(detail, (Issue("evaluator_version_mismatch", message, hint, "evaluator.version"),))
 

@@ -6,7 +6,7 @@ from contract.config import VENDOR_PROVIDERS, Assignment
 from contract.evaluation_records import EvaluatorName
 from contract.exploits import EXPLOITS
 from supervisor.catalogs.entries import CatalogError
-from supervisor.checks.subject import Subject
+from supervisor.checks.subject import NOT_ASKED, Subject
 from supervisor.choices import AWS_PROVIDERS
 from supervisor.credentials import KEY_VARIABLES
 from supervisor.issues import Finding, Issue, did_you_mean
@@ -69,6 +69,8 @@ def aws_account(subject: Subject) -> Finding:
         message = "models of mantle and bedrock need an AWS region, and the config names none"
         hint = 'Add `"aws": {"region": "us-east-1", "profile": null}` with your own region.'
         return Finding(message, (Issue("aws_region_missing", message, hint, "aws.region"),))
+    if not subject.may_ask_aws:
+        return Finding(NOT_ASKED, skipped=True)
     missing = subject.aws_missing
     if missing is not None:
         field = "aws.profile" if subject.config.aws is not None else "host.profile"

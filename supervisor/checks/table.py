@@ -9,6 +9,8 @@ from typing import Final
 from supervisor.checks import (
     catalog_checks,
     config_checks,
+    ec2_checks,
+    ec2_parts_checks,
     gold_checks,
     host_checks,
     model_checks,
@@ -29,6 +31,7 @@ class Check:
 
 
 _TASKS: Final = ("task_suite", "task_suites_dir", "rollouts")
+_HOST: Final = ("host",)
 
 CHECKS: Final[tuple[Check, ...]] = (
     Check("rollout_ids", config_checks.rollout_ids, ("rollouts",)),
@@ -39,7 +42,6 @@ CHECKS: Final[tuple[Check, ...]] = (
     Check("oracle_scripts", task_checks.oracle_scripts, (*_TASKS, "limits.actions")),
     Check("replay_scripts", task_checks.replay_scripts, ("rollouts",)),
     Check("broker_version", config_checks.broker_version, ("broker_version",)),
-    Check("host_kind", config_checks.host_kind, ("host.kind",)),
     Check("endpoints", config_checks.endpoints, ("endpoints",)),
     Check("secrets", config_checks.secrets),
     Check("providers", model_checks.providers, ("rollouts",)),
@@ -48,8 +50,23 @@ CHECKS: Final[tuple[Check, ...]] = (
     Check("aws_account", model_checks.aws_account, ("aws", "host", "rollouts")),
     Check("judge", model_checks.judge, ("judge",)),
     Check("pricing", model_checks.pricing, ("pricing", "rollouts")),
-    Check("evaluator", gold_checks.evaluator, ("evaluator", "host.kind")),
+    Check("evaluator", gold_checks.evaluator, ("evaluator", "host.kind", "host.driver")),
     Check("gold_cache", gold_checks.gold_cache, ("evaluator", "rollouts")),
+    Check("aws_identity", ec2_checks.aws_identity, _HOST),
+    Check("clock", ec2_checks.clock, _HOST),
+    Check("ami", ec2_checks.ami, (*_HOST, "host.driver")),
+    Check("instance_family", ec2_checks.instance_family, _HOST),
+    Check("instance_type", ec2_checks.instance_type, _HOST),
+    Check("subnets", ec2_parts_checks.subnets, _HOST),
+    Check("security_group", ec2_parts_checks.security_group, _HOST),
+    Check("instance_profile", ec2_parts_checks.instance_profile, _HOST),
+    Check("session_plugin", ec2_parts_checks.session_plugin, _HOST),
+    Check("identity_certificate", ec2_parts_checks.identity_certificate, _HOST),
+    Check("artifact_bucket", ec2_parts_checks.artifact_bucket, _HOST),
+    Check("launch_permission", ec2_checks.launch_permission, _HOST),
+    Check("expiry_role", ec2_parts_checks.expiry_role, (*_HOST, "host.expiry_role_arn")),
+    Check("quota", ec2_checks.quota, (*_HOST, "max_concurrency", "rollouts")),
+    Check("leftovers", ec2_checks.leftovers, (*_HOST, "host.owner")),
     Check("output_folder", output_checks.output_folder),
     Check("run_folder", output_checks.run_folder),
     Check("disk_space", output_checks.disk_space),

@@ -14,10 +14,13 @@ from typing import Any
 
 import pytest
 
+from contract.config import Ec2HostConfig
 from supervisor.admission import MachineCapacity
+from supervisor.aws_account import AwsCredentialsMissing
 from supervisor.cli import autocad_bench, batch
+from supervisor.cloud.facts import CloudFacts
 from supervisor.entry import run
-from supervisor.machine import Driver, IsolationAnswer, IsolationChoice, MissingProgram
+from supervisor.machine import Driver, IsolationAnswer, IsolationChoice, MissingProgram, PluginAnswer
 
 TASKS = ("dot", "line", "box")
 GIB = 1024**3
@@ -55,6 +58,10 @@ class FakeMachine:
     free: int = 100 * GIB
     writable: bool = True
     evaluator_version: str = "1.0.0"
+    plugin: PluginAnswer = field(default_factory=lambda: PluginAnswer(True, "version 1.2.896.0"))
+    # What AWS says; null where nobody may ask.
+    cloud: CloudFacts | AwsCredentialsMissing | None = None
+    asked: list[Ec2HostConfig] = field(default_factory=list)
 
     def capacity(self) -> MachineCapacity:
         return MachineCapacity(
@@ -77,6 +84,14 @@ class FakeMachine:
 
     def evaluator(self) -> tuple[str, str]:
         return "ezdxf", self.evaluator_version
+
+    def session_plugin(self) -> PluginAnswer:
+        return self.plugin
+
+    def read_cloud(self, host: Ec2HostConfig) -> CloudFacts | AwsCredentialsMissing:
+        self.asked.append(host)
+        assert self.cloud is not None, "nobody may ask AWS in this test"
+        return self.cloud
 
     def free_bytes(self, folder: Path) -> int:
         return self.free

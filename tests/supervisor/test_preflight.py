@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from broker.evaluator.version import EVALUATOR_VERSION
-from supervisor.issues import CONFIG_CODES, PREFLIGHT_CODES
+from supervisor.issues import CONFIG_CODES, EC2_CODES, PREFLIGHT_CODES
 from supervisor.machine import MissingProgram
 
 MIB = 1024**2
@@ -151,17 +151,6 @@ def _second_suite(world: Any) -> None:
 
 
 FINISH = {"type": "finish", "status": "done", "summary": ""}
-EC2 = {
-    "kind": "ec2",
-    "region": "us-east-1",
-    "ami_id": "ami-0123456789abcdef0",
-    "instance_type": "g6.xlarge",
-    "subnet_ids": ["subnet-0123456789abcdef0"],
-    "security_group_id": "sg-0123456789abcdef0",
-    "instance_profile": "autocad-bench",
-    "artifact_bucket": "artifacts",
-    "identity_certificate": "identity.pem",
-}
 SUITE = "suites/tiny-suite"
 
 # What is done to a good repository, and the one code (with its field and exit code) that must come of it.
@@ -187,7 +176,6 @@ MISTAKES: list[tuple[str, str | None, int, Callable[[Any], None]]] = [
         lambda world: [entry.update(enabled=False) for entry in world.config["rollouts"]],
     ),
     ("broker_version_unsupported", "broker_version", 3, _at("broker_version", value="9.9")),
-    ("host_kind_not_built", "host.kind", 3, _at("host", value=EC2)),
     ("endpoint_invalid", "endpoints.openai", 3, _at("endpoints", value={"openai": "http://example.com/v1"})),
     ("endpoint_invalid", "endpoints.openai", 3, _at("endpoints", value={"openai": "https://user:pw@example.com"})),
     ("endpoint_invalid", "endpoints.openai", 3, _at("endpoints", value={"openai": "file:///etc/passwd"})),
@@ -278,7 +266,9 @@ def test_a_right_config_has_no_issue_and_every_check_ran(plan_world: Any) -> Non
     assert ran.plan["ok"]
     assert "tiny" == ran.plan["benchmark"]
     skipped = {check["name"] for check in ran.plan["checks"] if check["status"] == "skipped"}
-    assert {"aws_account", "aws_catalogs", "judge", "model_catalogs", "replay_scripts", "run_folder"} == skipped
+    no_use = {"aws_account", "aws_catalogs", "judge", "model_catalogs", "replay_scripts", "run_folder"}
+    for_ec2 = {check["name"] for check in ran.plan["checks"] if check["detail"] == "no EC2 host"}
+    assert no_use | for_ec2 == skipped
     nothing = {"currency": "USD", "expected": "0", "worst_case": "0", "rollouts_not_estimated": 0, "assumptions": {}}
     assert nothing == ran.plan["cost"]
 
@@ -308,6 +298,8 @@ def test_every_listed_code_is_tried() -> None:
         "run_folder_in_use",
         "config_changed",
         "check_failed",
+        # test_preflight_ec2.py
+        *EC2_CODES,
         # test_catalogs.py
         "aws_credentials_missing",
         "catalog_refused",
