@@ -16,7 +16,7 @@ from supervisor.checks.ec2_answers import (
     unread,
 )
 from supervisor.checks.subject import NOT_ASKED, Subject
-from supervisor.cloud.facts import CloudFacts, Image, MachineType, is_unreachable
+from supervisor.cloud.facts import NO_ANSWER, CloudFacts, Image, MachineType, is_unreachable
 from supervisor.cloud.families import family_of, refusal_of
 from supervisor.cloud.ports import ALIVE, CloudError, FaultKind, Instance
 from supervisor.issues import Finding, Issue, did_you_mean, few
@@ -136,6 +136,8 @@ def launch_permission(subject: Subject, host: Ec2HostConfig, facts: CloudFacts) 
         if error.kind is FaultKind.DENIED:
             message = f"ec2:RunInstances is denied to us in {where}, or ec2:CreateTags or iam:PassRole with it"
             issues.append(Issue("permission_missing", message, POLICY_HINT, "host"))
+        elif error.code == NO_ANSWER and isinstance(facts.image, CloudError):
+            explained.append(f"not asked in {where}, because the image is not known")
         elif is_unreachable(error):
             issues += unread(error, "host").issues
         # Quota and capacity are no matter of permission, and a part that has an issue cannot be launched with.
@@ -160,7 +162,9 @@ def quota(subject: Subject, host: Ec2HostConfig, facts: CloudFacts) -> Finding:
     for answer in (facts.quota, facts.instances):
         if isinstance(answer, CloudError):
             issues += unread(answer, field).issues
-    if not isinstance(facts.instances, CloudError) and isinstance(facts.vcpus, CloudError):
+    # Sizes are asked for last; when nobody knows whose, there is nothing to say about them.
+    is_asked = not isinstance(facts.instances, CloudError) and not _is_late(facts.reservations)
+    if is_asked and isinstance(facts.vcpus, CloudError):
         issues += unread(facts.vcpus, field).issues
     unseen = ""
     if isinstance(facts.reservations, CloudError):
@@ -217,6 +221,10 @@ def _refused(error: CloudError, facts: CloudFacts, host: Ec2HostConfig) -> Findi
 
 def _is_off(facts: CloudFacts) -> bool:
     return facts.clock_skew_s is not None and abs(facts.clock_skew_s) > CLOCK_SKEW_MAX.total_seconds()
+
+
+def _is_late(answer: object) -> bool:
+    return isinstance(answer, CloudError) and answer.code == NO_ANSWER
 
 
 def _does_not_boot(host: Ec2HostConfig, image: Image, machine: MachineType) -> list[Issue]:

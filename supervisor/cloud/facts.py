@@ -25,12 +25,16 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An AMI. `boot_mode` is null where the image leaves it to the instance type."""
+    """An AMI. `boot_mode` is null where the image leaves it to the instance type.
+
+    `devices` are the names of the EBS volumes that it brings along.
+    """
 
     state: str
     is_windows: bool
     architecture: str
     boot_mode: str | None
+    devices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,24 +99,19 @@ class CloudFacts:
     reservations: tuple[Reservation, ...] | CloudError
     vcpus: Mapping[str, int] | CloudError
 
-    def errors(self) -> Iterator[CloudError]:
-        """Every question that has no answer."""
-        for field in fields(self):
-            answer = getattr(self, field.name)
-            if isinstance(answer, CloudError):
-                yield answer
-        yield from (error for error in self.launches.values() if error is not None)
-
     @property
     def refusal(self) -> CloudError | None:
-        """A complaint about signature or credentials, the caller's own first; null when AWS accepts them."""
-        return next((error for error in self.errors() if error.kind is FaultKind.SIGNING), None)
+        """A complaint about signature or credentials, the caller's own first; null when AWS accepts them.
+
+        A launch is no witness: EC2 says AuthFailure also of an image that its owner does not share.
+        """
+        errors = (answer for answer in self._answers() if isinstance(answer, CloudError))
+        return next((error for error in errors if error.kind is FaultKind.SIGNING), None)
 
     @property
     def is_out_of_reach(self) -> bool:
         """True when nobody answered at all."""
-        answers = [getattr(self, field.name) for field in fields(self) if field.name not in _NO_QUESTIONS]
-        asked = [answer for answer in answers if answer is not None]
+        asked = [answer for answer in self._answers() if answer is not None]
         return all(isinstance(answer, CloudError) and is_unreachable(answer) for answer in asked)
 
     def use_for(self, instance_type: str) -> QuotaUse | None:
@@ -125,7 +124,13 @@ class CloudFacts:
         reservations = () if isinstance(self.reservations, CloudError) else self.reservations
         return count_use(self.instances, reservations, self.vcpus, family_of(instance_type))
 
+    def _answers(self) -> Iterator[object]:
+        for field in fields(self):
+            if field.name not in _NO_QUESTIONS:
+                yield getattr(self, field.name)
 
+
+# The fields that are not the answer to one question.
 _NO_QUESTIONS: Final = frozenset({"read_at", "clock_skew_s", "launches"})
 
 

@@ -9,7 +9,7 @@ import queue
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -28,11 +28,10 @@ from supervisor.cloud.facts import (
     no_answer,
 )
 from supervisor.cloud.families import family_of
-from supervisor.cloud.ports import ALIVE, CloudError, FaultKind, Instance, LaunchOrder, Reservation
+from supervisor.cloud.ports import ALIVE, Cloud, CloudError, Instance, LaunchOrder, Reservation
 from supervisor.cloud.quota import counted_types
 
 if TYPE_CHECKING:
-    from supervisor.cloud.aws import AwsCloud
     from supervisor.cloud.clients import AwsClients
 
 DEADLINE_S: Final = 10.0
@@ -46,14 +45,26 @@ def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+def _open_account(host: Ec2HostConfig) -> AwsClients:
+    from supervisor.cloud.clients import open_clients
+
+    return open_clients(region=host.region, profile=host.profile)
+
+
 def read_account(
-    host: Ec2HostConfig, *, deadline_s: float = DEADLINE_S, utc_now: Clock = _utc_now
+    host: Ec2HostConfig,
+    *,
+    deadline_s: float = DEADLINE_S,
+    utc_now: Clock = _utc_now,
+    open_account: Callable[[Ec2HostConfig], AwsClients] = _open_account,
 ) -> CloudFacts | AwsCredentialsMissing:
     """What the account of `host` has for a batch, or why nobody can ask. Never raises; returns within `deadline_s`."""
+    from supervisor.cloud.aws import AwsCloud
+
     deadline = time.monotonic() + deadline_s
     opened: queue.SimpleQueue[AwsClients | AwsCredentialsMissing] = queue.SimpleQueue()
     # Credentials may come from a program or from a server, which may hang.
-    threading.Thread(target=_open, args=(host, opened), name="aws-open", daemon=True).start()
+    threading.Thread(target=_post_clients, args=(host, open_account, opened), name="aws-open", daemon=True).start()
     try:
         clients = opened.get(timeout=deadline_s)
     except queue.Empty:
@@ -61,21 +72,22 @@ def read_account(
     if isinstance(clients, AwsCredentialsMissing):
         return clients
     left_s = max(0.0, deadline - time.monotonic())
-    return read_cloud(host, clients, deadline_s=left_s, utc_now=utc_now)
+    return read_cloud(host, clients, AwsCloud(clients), deadline_s=left_s, utc_now=utc_now)
 
 
 def read_cloud(
     host: Ec2HostConfig,
     clients: AwsClients,
+    cloud: Cloud,
     *,
     deadline_s: float = DEADLINE_S,
     utc_now: Clock = _utc_now,
 ) -> CloudFacts:
-    """Ask everything side by side. What fails or does not answer in time is a `CloudError` in its place."""
-    from supervisor.cloud.aws import AwsCloud
+    """Ask everything side by side. What fails or does not answer in time is a `CloudError` in its place.
 
+    `cloud` speaks through the same `clients`.
+    """
     deadline = time.monotonic() + deadline_s
-    cloud = AwsCloud(clients)
     posted: _Posted = queue.SimpleQueue()
     asks = _asks(host, clients, cloud, utc_now)
     for name, ask in asks.items():
@@ -89,18 +101,21 @@ def read_cloud(
             break
         answers[name] = answer
         waiting.discard(name)
-        if name in ("instances", "reservations") and {"instances", "reservations"} <= answers.keys():
-            # Only now is it known whose sizes to ask for.
-            waiting.add("vcpus")
-            _start("vcpus", _ask_vcpus(host, answers, cloud), posted)
+        # Only now is it known whose sizes to ask for, and with which volumes a launch would be.
+        later = _later_asks(name, host, answers, clients, cloud, utc_now)
+        for name, ask in later.items():
+            _start(name, ask, posted)
+        waiting |= later.keys()
     return _facts(host, answers, utc_now)
 
 
-def _open(host: Ec2HostConfig, opened: queue.SimpleQueue[AwsClients | AwsCredentialsMissing]) -> None:
-    from supervisor.cloud.clients import open_clients
-
+def _post_clients(
+    host: Ec2HostConfig,
+    open_account: Callable[[Ec2HostConfig], AwsClients],
+    opened: queue.SimpleQueue[AwsClients | AwsCredentialsMissing],
+) -> None:
     try:
-        opened.put(open_clients(region=host.region, profile=host.profile))
+        opened.put(open_account(host))
     except AwsCredentialsMissing as missing:
         opened.put(missing)
     # A configuration that botocore cannot read ends in errors of many classes; their texts may quote it.
@@ -115,15 +130,15 @@ def _start(name: str, ask: Callable[[], Any], posted: _Posted) -> None:
 
 
 def _post(name: str, ask: Callable[[], Any], posted: _Posted) -> None:
+    from supervisor.cloud.faults import unreadable
+
     try:
         answer = ask()
     except CloudError as error:
         answer = error
     # An answer of another shape than documented; the others and the plan go on.
     except Exception as error:  # noqa: BLE001
-        action = _ACTIONS[name.partition(":")[0]]
-        words = f"the answer of {action} cannot be read ({type(error).__name__})"
-        answer = CloudError(words, kind=FaultKind.PERMANENT, code=type(error).__name__, action=action)
+        answer = unreadable(type(error).__name__, action=_ACTIONS[name.partition(":")[0]])
     posted.put((name, answer))
 
 
@@ -145,7 +160,7 @@ _ACTIONS: Final[dict[str, str]] = {
 }
 
 
-def _asks(host: Ec2HostConfig, clients: AwsClients, cloud: AwsCloud, utc_now: Clock) -> dict[str, Callable[[], Any]]:
+def _asks(host: Ec2HostConfig, clients: AwsClients, cloud: Cloud, utc_now: Clock) -> dict[str, Callable[[], Any]]:
     def said(name: str, ask: Callable[[], Any]) -> Callable[[], Any]:
         return lambda: _said(_ACTIONS[name], ask)
 
@@ -164,13 +179,30 @@ def _asks(host: Ec2HostConfig, clients: AwsClients, cloud: AwsCloud, utc_now: Cl
     family = family_of(host.instance_type)
     if family.is_supported and (code := family.quota_code) is not None:
         asks["quota"] = lambda: cloud.read_quota(code)
-    for subnet_id in dict.fromkeys(host.subnet_ids):
-        order = _order(host, subnet_id, expires_at=utc_now() + timedelta(seconds=host.lifetime_s))
-        asks[f"launch:{subnet_id}"] = said("launch", partial(_dry_run, clients.ec2, order))
     return asks
 
 
-def _ask_vcpus(host: Ec2HostConfig, answers: Answers, cloud: AwsCloud) -> Callable[[], Mapping[str, int]]:
+def _later_asks(
+    answered: str, host: Ec2HostConfig, answers: Answers, clients: AwsClients, cloud: Cloud, utc_now: Clock
+) -> dict[str, Callable[[], Any]]:
+    """The questions that could be put only with this answer."""
+    if answered == "image":
+        image = answers["image"]
+        devices = image.devices if isinstance(image, Image) else ()
+        expires_at = utc_now() + timedelta(seconds=host.lifetime_s)
+        orders = [_order(host, subnet_id, expires_at) for subnet_id in dict.fromkeys(host.subnet_ids)]
+        run = partial(_dry_run, clients.ec2, devices=devices)
+        return {
+            f"launch:{order.subnet_id}": partial(_said, _ACTIONS["launch"], partial(run, order)) for order in orders
+        }
+    is_last = answered in _USE and answers.keys() >= _USE
+    return {"vcpus": _ask_vcpus(host, answers, cloud)} if is_last else {}
+
+
+_USE: Final = frozenset({"instances", "reservations"})
+
+
+def _ask_vcpus(host: Ec2HostConfig, answers: Answers, cloud: Cloud) -> Callable[[], Mapping[str, int]]:
     instances, reservations = answers["instances"], answers["reservations"]
     if isinstance(instances, CloudError):
         return dict
@@ -217,6 +249,7 @@ def _image(ec2: Any, ami_id: str) -> Image | None:
         is_windows=str(image.get("Platform", "")).lower() == "windows",
         architecture=image["Architecture"],
         boot_mode=image.get("BootMode") or None,
+        devices=tuple(device["DeviceName"] for device in image.get("BlockDeviceMappings", []) if "Ebs" in device),
     )
 
 
@@ -291,20 +324,20 @@ def _bucket(s3: Any, name: str) -> Bucket | None:
         raise
 
 
-def _dry_run(ec2: Any, order: LaunchOrder) -> None:
+def _dry_run(ec2: Any, order: LaunchOrder, *, devices: Sequence[str]) -> None:
     """RunInstances as it will be called, up to AWS's checks of permission and parameters."""
     from botocore.exceptions import ClientError
 
     from supervisor.cloud.aws import run_parameters
 
     try:
-        ec2.run_instances(**run_parameters(order), DryRun=True)
+        ec2.run_instances(**run_parameters(order, devices=devices), DryRun=True)
     except ClientError as error:
         if error.response["Error"]["Code"] != "DryRunOperation":
             raise
 
 
-def _order(host: Ec2HostConfig, subnet_id: str, *, expires_at: datetime) -> LaunchOrder:
+def _order(host: Ec2HostConfig, subnet_id: str, expires_at: datetime) -> LaunchOrder:
     token = secrets.token_hex(20)
     tags = {
         "Name": "autocad-bench preflight",
