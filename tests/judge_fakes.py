@@ -16,10 +16,11 @@ from PIL import Image
 
 from contract.ambient import Ambient
 from contract.config import JudgeConfig
-from contract.judge_records import JudgeUsage
+from contract.judge_records import Calibration, GoldCalibration, JudgeUsage, MissingContent
 from contract.pricing import PriceRow
 from evaluator_client.judge import Judge, Question, Reply
-from evaluator_client.judge_prompt import Pictures
+from evaluator_client.judge_calibration import MISSING_SHARES
+from evaluator_client.judge_prompt import PROMPT_SHA256, PROMPT_VERSION, SCHEMA_SHA256, Pictures, parameters_of
 from tests.batch_fakes import START, InlineBridge
 
 GRADES = ("shape_fidelity", "proportions", "completeness", "annotation", "extraneous")
@@ -111,3 +112,36 @@ def sheet(grey: int = 255, size: tuple[int, int] = (40, 30)) -> bytes:
 
 
 PICTURES = Pictures(reference=sheet(0), candidate=sheet(128))
+
+
+def calibration(config: JudgeConfig, evaluator: str) -> Calibration:
+    """The record of a judge that may be used."""
+    golds = [
+        GoldCalibration(
+            task_id=f"task-{number}",
+            gold_entry_sha256="0" * 64,
+            same=0.95,
+            blank=0.1,
+            other_task_id="another",
+            other=0.3,
+            missing=[MissingContent(share=share, score=1 - share) for share in MISSING_SHARES],
+        )
+        for number in range(5)
+    ]
+    return Calibration(
+        judge_id=config.judge_id,
+        provider=config.provider,
+        model=config.model,
+        models_reported=["seer-1-2026-09-01"],
+        prompt_version=PROMPT_VERSION,
+        prompt_sha256=PROMPT_SHA256,
+        schema_sha256=SCHEMA_SHA256,
+        parameters=parameters_of(config),
+        repeats=config.repeats,
+        evaluator=evaluator,
+        calibrated_at=START,
+        golds=golds,
+        cost_usd=Decimal("0.216"),
+        cost_note=None,
+        usage_total=USAGE,
+    )
