@@ -21,8 +21,7 @@ RELEASE_S: Final = END_S + 40.0
 PATIENCE: Final = Patience(read_s=60.0, lost_s=MEND_S + 60.0)
 # The next heartbeat is the repetition.
 HEARTBEAT_PATIENCE: Final = Patience(connect_s=5.0, read_s=10.0, tries=1)
-
-
+# Saving the drawing of a void rollout, and its way through the tunnel.
 HAND_OVER_S: Final = 60.0
 # Each costs a pause and 10 s: a broker that was silent for more than three minutes is not coming back.
 MISSES_MAX: Final = 8
