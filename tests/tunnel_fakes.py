@@ -8,7 +8,10 @@ import hashlib
 import itertools
 import json
 import os
+import shutil
+import signal
 import socket
+import tempfile
 import threading
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -31,10 +34,10 @@ from contract.ambient import Ambient
 from contract.bridge import Bridge, ThreadBridge
 from contract.broker_api import Lease, ResetRequest
 from supervisor.cloud.ports import Agent, CloudError, FaultKind, PluginAccess, Session
-from supervisor.hosts.ssm_plugin import Plugin, find_plugin
+from supervisor.hosts.ssm_plugin import Plugin
 from supervisor.hosts.ssm_tunnel import SsmTunnel
 from supervisor.hosts.tunnel import Probe, Probed
-from tests.lab.plugin import StandIn
+from tests.lab.plugin import VERSION, StandIn
 
 SECRET_KEY = "canary-aws-secret-of-the-tunnel-tests"
 TOKEN = "canary-session-token-of-the-tunnel-tests"
@@ -114,49 +117,48 @@ class TunnelWorld:
         self.tools = folder / "bin"
         self.tools.mkdir()
         self.stand_in = StandIn.installed(self.tools)
+        self.plugin = Plugin(self.stand_in.path, VERSION)
         self.search_path = f"{self.tools}:/usr/bin:/bin"
         self.cloud = SessionCloud(port)
         self.said: list[str] = []
         self.waits: list[float] = []
         self.probes: list[Probed] = []
-        self.tmpdir = folder / "t"
+        # Not in pytest's folder, whose path is too long for a UNIX socket.
+        self._short = Path(tempfile.mkdtemp())
+        self.tmpdir = self._short / "t"
         self.log = folder / "rollout.log"
         self._bridge = ThreadBridge(8, is_abandonable=True)
-
-    @property
-    def plugin(self) -> Plugin:
-        found = find_plugin(self.search_path)
-        assert isinstance(found, Plugin), found
-        return found
 
     def tunnel(self, *, probe: Probe | None = None, bridge: Bridge | None = None, **options: Any) -> SsmTunnel:
         """A tunnel whose pauses take no time."""
         cloud: Any = self.cloud
-        given = {"tmpdir": self.tmpdir, "plugin": self.plugin, **options}
+        given = {"tmpdir": self.tmpdir, **options}
         return SsmTunnel(
             cloud=cloud,
             bridge=bridge or self._bridge,
             instance_id=INSTANCE,
             port=8765,
-            plugin=given.pop("plugin"),
+            plugin=given.pop("plugin", self.plugin),
             search_path=self.search_path,
             folder=given.pop("tmpdir"),
             log=self.log,
             probe=probe or self.probe,
             ambient=Ambient(sleep=self._sleep),
             say=self.said.append,
-            **{"open_s": PATIENCE_S, "ready_s": PATIENCE_S, **given},
+            **{"open_s": PATIENCE_S, "ready_s": PATIENCE_S, "grace_s": 0.3, **given},
         )
 
     async def probe(self, port: int) -> Probed:
         """Ask whoever listens behind the tunnel for one line; silence is what the stand-in says of itself."""
-        answer = Probed.SILENT
+        answer = Probed.REFUSED
         with suppress(OSError), anyio.fail_after(PATIENCE_S):
             async with await anyio.connect_tcp("127.0.0.1", port) as stream, anyio.create_task_group() as group:
 
                 async def give_up_when_hung() -> None:
                     while not self.is_hung(port):
                         await anyio.sleep(0.01)
+                    nonlocal answer
+                    answer = Probed.SILENT
                     group.cancel_scope.cancel()
 
                 group.start_soon(give_up_when_hung)
@@ -164,7 +166,7 @@ class TunnelWorld:
                     await stream.send(b"ping\n")
                     answer = Probed.ANSWERED if await stream.receive() == b"pong\n" else Probed.SILENT
                 except (anyio.EndOfStream, anyio.BrokenResourceError):
-                    answer = Probed.REFUSED
+                    pass
                 group.cancel_scope.cancel()
         self.probes.append(answer)
         return answer
@@ -179,6 +181,14 @@ class TunnelWorld:
         alive = [f"process {pid}" for pid in self.stand_in.pids() if Path(f"/proc/{pid}").exists()]
         files = [str(self.tmpdir)] if self.tmpdir.exists() else []
         return [*alive, *files, *sorted(self.cloud.open_sessions)]
+
+    def close(self) -> None:
+        """End whatever plugin a test has left."""
+        for pid in self.stand_in.pids():
+            with suppress(OSError):
+                if str(self.stand_in.path).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(self._short)
 
     async def _sleep(self, seconds: float) -> None:
         self.waits.append(seconds)

@@ -87,6 +87,7 @@ class SsmTunnel:
         say: Callable[[str], None],
         open_s: float = OPEN_S,
         ready_s: float = READY_S,
+        grace_s: float = GRACE_S,
     ) -> None:
         self._cloud = cloud
         self._bridge = bridge
@@ -101,6 +102,7 @@ class SsmTunnel:
         self._say = say
         self._open_s = open_s
         self._ready_s = ready_s
+        self._grace_s = grace_s
         self._running: _Running | None = None
         # Sessions that AWS may still have open.
         self._session_ids: list[str] = []
@@ -246,6 +248,8 @@ class SsmTunnel:
                 case Probed.SILENT:
                     silent += 1
                     self._waits_for = "an answer through an open tunnel"
+        if running.has_ended:
+            raise _PluginFailed(await running.describe_end())
         raise _PluginFailed(f"nothing came through an open port, {silent} times")
 
     async def _end_plugin(self) -> None:
@@ -254,7 +258,7 @@ class SsmTunnel:
             child = running.child
             # The plugin tells AWS that the session is over; SIGTERM would leave it open, and a socket behind.
             child.signal(signal.SIGINT)
-            with anyio.move_on_after(GRACE_S):
+            with anyio.move_on_after(self._grace_s):
                 await child.wait()
             await child.end(grace_s=0)
             # A task that waits for the end reads it now; only then may the pipe be closed under it.
@@ -330,8 +334,9 @@ class _Running:
 
     async def describe_end(self) -> str:
         """Why it ended, in one line."""
-        # What it says comes in pieces; the end of its output follows within milliseconds, if it ends at all.
-        with anyio.move_on_after(GRACE_S):
-            status = describe_status(await self.child.wait())
-            return f"the plugin ended ({status}): {self.output.problem or 'it did not say why'}"
+        if self.is_silent:
+            # The end of its output comes a moment before its own, if it ends at all.
+            with anyio.move_on_after(GRACE_S):
+                status = describe_status(await self.child.wait())
+                return f"the plugin ended ({status}): {self.output.problem or 'it did not say why'}"
         return f"the plugin said: {self.output.problem or 'nothing more'}"
