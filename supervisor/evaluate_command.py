@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from contract.config import BatchConfig
-from contract.errors import BenchError, ConfigError, StateError
+from contract.errors import ConfigError, StateError
 from contract.evaluation_records import EvaluatorName, ScoreDelta
 from contract.records import read_record
 from contract.run_dir import BatchDir
-from evaluator_client.rescore import rescore
 from supervisor.issues import did_you_mean, few
+from supervisor.rescore_pool import score_all
+from supervisor.rescore_worker import NEVER_SCORED, RescoreOrder
 
 EVALUATE_SCHEMA: Final = "autocad-bench.evaluate/1"
 TABLE_COLUMNS_MIN: Final = 120
@@ -48,8 +49,7 @@ def run_evaluate(
     no batch.
     """
     archive = read_archive(folder, rollout_id, gold_cache)
-    rows = [_score_again(archive, name) for name in archive.rollout_ids]
-    return write_rows(archive, rows, as_json=as_json, stream=stream)
+    return write_rows(archive, _score_again(archive), as_json=as_json, stream=stream)
 
 
 def read_archive(folder: Path, rollout_id: str | None, gold_cache: Path | None) -> Archive:
@@ -87,20 +87,22 @@ def never_scored(archive: Archive, rollout_id: str) -> Row | None:
     """The row of a rollout that has nothing to score again, else null."""
     if archive.batch_dir.rollout(rollout_id).evaluation.score.is_file():
         return None
-    return Row(rollout_id, None, None, "it was never scored, so there is nothing to score again")
+    return Row(rollout_id, None, None, NEVER_SCORED)
 
 
-def _score_again(archive: Archive, rollout_id: str) -> Row:
-    missing = never_scored(archive, rollout_id)
-    if missing is not None:
-        return missing
-    run_dir = archive.batch_dir.rollout(rollout_id)
-    try:
-        again = rescore(run_dir, gold_dir=archive.gold_dir, evaluator=archive.evaluator)
-    # One rollout without artifacts must not keep the others from being scored.
-    except BenchError as error:
-        return Row(rollout_id, None, None, str(error))
-    return Row(rollout_id, again.folder, again.delta, None)
+def _score_again(archive: Archive) -> list[Row]:
+    orders = [
+        RescoreOrder(
+            run_dir=str(archive.batch_dir.rollout(rollout_id).root),
+            gold_dir=str(archive.gold_dir),
+            evaluator=archive.evaluator,
+        )
+        for rollout_id in archive.rollout_ids
+    ]
+    return [
+        Row(rollout_id, Path(reply.folder) if reply.folder is not None else None, reply.delta, reply.error)
+        for rollout_id, reply in zip(archive.rollout_ids, score_all(orders), strict=True)
+    ]
 
 
 def _document(folder: Path, rows: list[Row]) -> dict[str, Any]:

@@ -1,0 +1,67 @@
+"""`python -I -m supervisor.rescore_worker`: scores archived rollouts again, one request and one reply a line.
+
+    {"run_dir": PATH, "gold_dir": PATH, "evaluator": {"name", "version"}}
+    {"folder": PATH, "delta": {...}, "error": null}  or  {"folder": null, "delta": null, "error": TEXT}
+
+It ends with its input.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import IO, Final
+
+import orjson
+
+from contract.errors import BenchError
+from contract.evaluation_records import EvaluatorName, ScoreDelta
+from contract.records import Record
+from contract.run_dir import RunDir
+
+NEVER_SCORED: Final = "it was never scored, so there is nothing to score again"
+
+
+class RescoreOrder(Record):
+    """One rollout to score again."""
+
+    run_dir: str
+    gold_dir: str
+    evaluator: EvaluatorName
+
+
+class RescoreReply(Record):
+    """Its second score, or why there is none."""
+
+    folder: str | None
+    delta: ScoreDelta | None
+    error: str | None
+
+
+def score_again(order: RescoreOrder) -> RescoreReply:
+    """Never raises for what is in the archive or in the gold: one bad rollout must not keep the others from a score."""
+    from evaluator_client.rescore import rescore
+
+    run_dir = RunDir(Path(order.run_dir))
+    if not run_dir.evaluation.score.is_file():
+        return RescoreReply(folder=None, delta=None, error=NEVER_SCORED)
+    try:
+        again = rescore(run_dir, gold_dir=Path(order.gold_dir), evaluator=order.evaluator)
+    except BenchError as error:
+        return RescoreReply(folder=None, delta=None, error=str(error))
+    return RescoreReply(folder=str(again.folder), delta=again.delta, error=None)
+
+
+def serve(requests: IO[bytes], replies: IO[bytes]) -> None:
+    """Answer until there are no more requests."""
+    for line in requests:
+        reply = score_again(RescoreOrder.model_validate_json(line))
+        replies.write(orjson.dumps(reply.model_dump(mode="json")) + b"\n")
+        replies.flush()
+
+
+if __name__ == "__main__":
+    answers = sys.stdout.buffer
+    # What a library prints must not be taken for a reply.
+    sys.stdout = sys.stderr
+    serve(sys.stdin.buffer, answers)
