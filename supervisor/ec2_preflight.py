@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar, cast
 
 from contract.batch_records import BatchState
 from contract.config import Ec2HostConfig
@@ -20,8 +21,9 @@ from supervisor.cloud.families import family_of
 from supervisor.cloud.ports import CloudError, Instance
 from supervisor.cloud.quota import QuotaAdmission, admit_instances, is_counted
 from supervisor.config_reading import Draft
-from supervisor.machine import Machine
+from supervisor.machine import Machine, PluginAnswer
 
+T = TypeVar("T")
 CloudAnswer = CloudFacts | AwsCredentialsMissing | None
 # AWS's certificates have about 1 kB; a file with those of all Regions stays far below this.
 CERTIFICATE_BYTES_MAX: Final = 1024 * 1024
@@ -37,15 +39,13 @@ def start_reading(draft: Draft, machine: Machine) -> Callable[[], CloudAnswer]:
     is_readable = draft.is_usable("host") and draft.is_usable("host.profile")
     if not isinstance(host, Ec2HostConfig) or not is_readable or not may_ask_aws(draft):
         return lambda: None
-    answers: list[CloudAnswer] = []
-    thread = threading.Thread(target=lambda: answers.append(machine.read_cloud(host)), name="read-cloud", daemon=True)
-    thread.start()
+    return _beside(lambda: machine.read_cloud(host))
 
-    def wait() -> CloudAnswer:
-        thread.join()
-        return answers[0] if answers else None
 
-    return wait
+def start_plugin(draft: Draft, machine: Machine) -> Callable[[], PluginAnswer | None]:
+    """Begin to ask the Session Manager plugin for its version, where there are EC2 hosts; the result waits for it."""
+    is_needed = isinstance(draft.config.host, Ec2HostConfig) and draft.is_usable("host")
+    return _beside(machine.session_plugin) if is_needed else lambda: None
 
 
 def read_certificate(draft: Draft) -> CertificateReading:
@@ -95,6 +95,27 @@ def admit_wave(draft: Draft, wave: Wave | None, cloud: CloudAnswer) -> QuotaAdmi
     if machine_type is None or isinstance(machine_type, CloudError):
         return None
     return admit_instances(wanted=wave.new, vcpus_per_instance=machine_type.vcpus, quota=quota, use=use)
+
+
+def _beside(ask: Callable[[], T]) -> Callable[[], T]:
+    """Run `ask` in a thread of its own. The result waits for it, and raises what it raised."""
+    answers: queue.SimpleQueue[tuple[T | None, Exception | None]] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            answers.put((ask(), None))
+        except Exception as error:  # noqa: BLE001  # it is raised again where the answer is wanted
+            answers.put((None, error))
+
+    threading.Thread(target=run, name="read-beside", daemon=True).start()
+
+    def wait() -> T:
+        answer, error = answers.get()
+        if error is not None:
+            raise error
+        return cast(T, answer)
+
+    return wait
 
 
 def _state(folder: Path) -> BatchState | None:

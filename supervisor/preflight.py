@@ -30,7 +30,7 @@ from supervisor.choices import AWS_PROVIDERS, Choices, choose
 from supervisor.cloud.facts import Caller, CloudFacts
 from supervisor.config_reading import Draft, Reading
 from supervisor.credentials import KEY_VARIABLES
-from supervisor.ec2_preflight import admit_wave, read_certificate, start_reading, wave_of
+from supervisor.ec2_preflight import admit_wave, read_certificate, start_plugin, start_reading, wave_of
 from supervisor.issues import CheckResult, Finding, Issue, counted, exit_code_of
 from supervisor.machine import Machine
 from supervisor.prepared import PreparedBatch, PreparedRollout
@@ -124,7 +124,7 @@ def _read_all(draft: Draft, *, options: Options, keys: Mapping[str, SecretStr], 
     placed = [(draft.place(index), entry) for index, entry in enumerate(entries) if entry.enabled]
     enabled = [entry for _, entry in placed]
     choices = choose(draft, placed)
-    cloud = start_reading(draft, machine)
+    cloud, plugin = start_reading(draft, machine), start_plugin(draft, machine)
     aws_missing = _aws_missing(choices, enabled) if may_ask_aws(draft) else None
     catalogs = _read_catalogs(
         draft,
@@ -148,6 +148,7 @@ def _read_all(draft: Draft, *, options: Options, keys: Mapping[str, SecretStr], 
         aws_missing=aws_missing,
         catalogs=catalogs,
         certificate=read_certificate(draft),
+        plugin=plugin(),
         cloud=facts,
         wave=wave,
         quota=admit_wave(draft, wave, facts),

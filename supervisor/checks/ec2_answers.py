@@ -65,7 +65,7 @@ def unread(error: CloudError, field: str) -> Finding:
         message = f"{error.action} had no usable answer ({error.code})"
         hint = "Look at this machine's network and at the AWS endpoint of the Region, then plan again."
         return Finding(message, (Issue("cloud_unreachable", message, hint, field),))
-    message = f"AWS refuses {error.action}: {error.code}: {one_line(error.message)}"
+    message = one_line(error.message)
     hint = error.hint or "Correct what AWS complains about, then plan again."
     return Finding(message, (Issue("cloud_refused", message, hint, field),))
 

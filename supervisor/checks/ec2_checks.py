@@ -144,7 +144,7 @@ def launch_permission(subject: Subject, host: Ec2HostConfig, facts: CloudFacts) 
         elif error.kind in (FaultKind.CAPACITY, FaultKind.QUOTA, FaultKind.SUBNET_FULL) or _is_explained(subject):
             explained.append(f"{error.code} in {where}")
         else:
-            message = f"AWS refuses a dry run of the launch in {where}: {error.code}: {one_line(error.message)}"
+            message = f"a dry run of the launch in {where} is refused: {one_line(error.message)}"
             hint = error.hint or "Correct what AWS complains about, then plan again."
             issues.append(Issue("launch_refused", message, hint, "host"))
     allowed = sum(error is None for error in facts.launches.values())

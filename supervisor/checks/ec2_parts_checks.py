@@ -75,7 +75,8 @@ def instance_profile(subject: Subject, host: Ec2HostConfig, facts: CloudFacts) -
 @for_ec2
 def session_plugin(subject: Subject, host: Ec2HostConfig) -> Finding:
     """The Session Manager plugin of this machine can hold the tunnels."""
-    answer = subject.machine.session_plugin()
+    answer = subject.plugin
+    assert answer is not None, "it is asked wherever there are EC2 hosts"
     if answer.is_usable:
         return Finding(answer.reason)
     return Finding(answer.reason, (Issue("session_plugin", answer.reason, answer.hint, "host.kind"),))

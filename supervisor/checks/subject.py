@@ -20,7 +20,7 @@ from supervisor.cloud.facts import CloudFacts
 from supervisor.cloud.quota import QuotaAdmission
 from supervisor.config_reading import Draft
 from supervisor.issues import Issue
-from supervisor.machine import Machine
+from supervisor.machine import Machine, PluginAnswer
 from supervisor.suite import LoadedTasks
 
 # What a check says that would have looked at AWS.
@@ -68,9 +68,9 @@ class Subject:
     `aws_missing` says why there are no AWS credentials, where some are needed. `catalogs` has what came of every model
     list that was asked for, by provider.
 
-    `cloud` has what AWS said about EC2 hosts; null when it was not asked. `wave` counts the instances of the batch's
-    first moments; null when its inputs cannot be read. `quota` is what the vCPU quota holds of those that are to be
-    launched; null when its inputs cannot be read.
+    `plugin` and `cloud` have what the Session Manager plugin and AWS said; null when they were not asked. `wave` is
+    null when its inputs cannot be read. `quota` is what the vCPU quota holds of the wave's new instances; null when a
+    number of it is not known.
     """
 
     draft: Draft
@@ -84,6 +84,7 @@ class Subject:
     aws_missing: AwsCredentialsMissing | None
     catalogs: Mapping[str, Catalog | CatalogError]
     certificate: CertificateReading
+    plugin: PluginAnswer | None
     cloud: CloudFacts | AwsCredentialsMissing | None
     wave: Wave | None
     quota: QuotaAdmission | None

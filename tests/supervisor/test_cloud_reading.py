@@ -398,12 +398,12 @@ def test_a_question_that_hangs_is_named_and_keeps_nobody_waiting(account: Accoun
     account.answer(method, never)
     began = time.monotonic()
 
-    facts = account.read(deadline_s=0.3)
+    facts = account.read(deadline_s=0.1)
 
     late = [*(getattr(facts, name) for name in facts.__slots__), *facts.launches.values()]
     codes = [answer.code for answer in late if isinstance(answer, CloudError)]
     assert NO_ANSWER in codes
-    assert time.monotonic() - began >= 0.3
+    assert time.monotonic() - began >= 0.1
 
 
 def test_nobody_who_answers_is_out_of_reach(account: Account, never: Answer) -> None:
@@ -412,7 +412,7 @@ def test_nobody_who_answers_is_out_of_reach(account: Account, never: Answer) -> 
     for method in ANSWERS:
         account.answer(method, never)
     account.cloud.denied = frozenset()
-    hanging = replace(account.read(deadline_s=0.3), quota=None, instances=_lost(), reservations=_lost(), vcpus=_lost())
+    hanging = replace(account.read(deadline_s=0.1), quota=None, instances=_lost(), reservations=_lost(), vcpus=_lost())
 
     assert (False, True) == (healthy.is_out_of_reach, hanging.is_out_of_reach)
 
