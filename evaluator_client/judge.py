@@ -6,7 +6,7 @@ the judge, with its code; it is never a zero, and nothing here knows the determi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -27,7 +27,7 @@ from contract.judge_records import (
     Outcome,
 )
 from contract.pricing import PriceRow
-from contract.records import disk_error, first_problem, write_record
+from contract.records import disk_error, first_problem, read_record, write_record
 from contract.run_dir import EvaluationDir
 from evaluator_client.judge_prompt import Pictures, request_of
 from evaluator_client.judge_verdict import order_of, repeat_score, repeats_needed
@@ -130,6 +130,22 @@ async def ask_judge(
         await hearing.run()
         return hearing.attempts
     raise hearing.out_of_time("its deadline is over")
+
+
+def known_attempts(evaluation: EvaluationDir, request: JudgeRequest) -> list[JudgeAttempt]:
+    """The attempts of the newest scoring that asked exactly this; empty when none did. Raises `StateError`."""
+    for folder in _newest_first(evaluation):
+        if folder.judge_request.exists() and read_record(folder.judge_request, JudgeRequest) == request:
+            return read_record(folder.judge_responses, JudgeResponses).attempts
+    return []
+
+
+def _newest_first(evaluation: EvaluationDir) -> Iterator[EvaluationDir]:
+    later: list[EvaluationDir] = []
+    while (folder := evaluation.rescore(len(later) + 1)).root.exists():
+        later.append(folder)
+    yield from reversed(later)
+    yield evaluation
 
 
 class _Hearing:

@@ -6,15 +6,13 @@ for again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 from contract.errors import EvaluationError
 from contract.evaluation_records import EvaluatorName
-from contract.judge_records import JudgeAttempt, JudgeRequest, JudgeResponses
-from contract.records import read_record, write_record
-from contract.run_dir import EvaluationDir, RunDir
-from evaluator_client.judge import Judge, ask_judge, open_judging
+from contract.records import write_record
+from contract.run_dir import RunDir
+from evaluator_client.judge import Judge, ask_judge, known_attempts, open_judging
 from evaluator_client.judge_prompt import Pictures, request_of
 from evaluator_client.judge_verdict import verdict, with_judge, with_judge_failed
 from evaluator_client.judging import INTERRUPTED
@@ -52,19 +50,3 @@ async def judge_anew(run_dir: RunDir, *, gold_dir: Path, evaluator: EvaluatorNam
         raise
     write_record(folder.judge_score, judged)
     return close_rescore(evaluation, folder, scored.first, with_judge(score, judged))
-
-
-def known_attempts(evaluation: EvaluationDir, request: JudgeRequest) -> list[JudgeAttempt]:
-    """The attempts of the newest scoring that asked exactly this; empty when none did. Raises `StateError`."""
-    for folder in _newest_first(evaluation):
-        if folder.judge_request.exists() and read_record(folder.judge_request, JudgeRequest) == request:
-            return read_record(folder.judge_responses, JudgeResponses).attempts
-    return []
-
-
-def _newest_first(evaluation: EvaluationDir) -> Iterator[EvaluationDir]:
-    later: list[EvaluationDir] = []
-    while (folder := evaluation.rescore(len(later) + 1)).root.exists():
-        later.append(folder)
-    yield from reversed(later)
-    yield evaluation

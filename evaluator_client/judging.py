@@ -20,8 +20,8 @@ from contract.phases import Cause
 from contract.records import read_record, write_record
 from contract.run_dir import EvaluationDir
 from contract.score_records import Score
-from evaluator_client.judge import Judge, ask_judge, open_judging
-from evaluator_client.judge_prompt import Pictures
+from evaluator_client.judge import Judge, ask_judge, known_attempts, open_judging
+from evaluator_client.judge_prompt import Pictures, request_of
 from evaluator_client.judge_verdict import cost_of_attempts, verdict, with_judge, with_judge_failed
 from evaluator_client.status import StatusFile
 
@@ -49,17 +49,24 @@ async def judge_rollout(
 ) -> EvaluationResult:
     """Write the score, ask the judge, and write the score with its part.
 
-    Raises `DiskError`, and `EvaluationError` for pictures that cannot be compared. When it is cancelled,
-    `status.json` says `failed` with `judge_interrupted`.
+    Raises `DiskError`, `StateError` for torn answers of an earlier evaluation, and `EvaluationError` for pictures that
+    cannot be compared. When it is cancelled, `status.json` says `failed` with `judge_interrupted`.
     """
     judge_id = judge.config.judge_id
-    request = open_judging(evaluation, judge.config, pictures)
+    # A controller that died while it judged left answers that are paid for.
+    known = known_attempts(evaluation, request_of(judge.config, pictures))
+    request = open_judging(evaluation, judge.config, pictures, known=known)
     write_record(evaluation.score, with_judge_failed(score, judge_id=judge_id, reason=INTERRUPTED))
     status.enter(Stage.SCORED)
     status.enter(Stage.JUDGING)
     try:
         attempts = await ask_judge(
-            evaluation, judge, request, pictures, on_attempt=lambda: status.count_attempt(Stage.JUDGING)
+            evaluation,
+            judge,
+            request,
+            pictures,
+            known=known,
+            on_attempt=lambda: status.count_attempt(Stage.JUDGING),
         )
         judged = verdict(request, attempts, score, price=judge.price)
     except EvaluationError as error:

@@ -18,8 +18,7 @@ from contract.judge_records import (
 )
 from contract.records import write_record
 from contract.run_dir import EvaluationDir
-from evaluator_client.judge import Judge, ask_judge, open_judging
-from evaluator_client.judge_anew import known_attempts
+from evaluator_client.judge import Judge, ask_judge, known_attempts, open_judging
 from evaluator_client.judge_calibration import KINDS, MISSING_SHARES, CalibrationGold, Kind, Pair
 from evaluator_client.judge_prompt import (
     PROMPT_SHA256,

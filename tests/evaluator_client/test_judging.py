@@ -243,6 +243,27 @@ def test_a_killed_controller_leaves_an_archive_that_can_be_judged(tmp_path: Path
     assert (2, 1.0) == (len(model.asked), again.delta.new_final)
 
 
+def test_a_resumed_evaluation_uses_the_answers_of_the_first(tmp_path: Path, gold: GoldEntry) -> None:
+    """The whole evaluation begins again on its host, and what the judge said before is not paid for twice."""
+    AtTheJudge(tmp_path, gold).play(judge_of(grades(4), grades(3), LOST)[0])
+    judge, model = judge_of(grades(4))
+    result = AtTheJudge(tmp_path, gold).play(judge)
+
+    assert (Stage.COMPLETE, 3 * ANSWER_USD) == (result.state, result.judge_cost_usd)
+    assert ["reference_first"] == [question.order for question in model.asked]
+
+
+def test_answers_about_another_picture_are_no_answers(tmp_path: Path, gold: GoldEntry) -> None:
+    """Should the drawing have been rendered anew to other bytes, the judge has not seen it."""
+    AtTheJudge(tmp_path, gold).play(judge_of(grades(4))[0])
+    again = AtTheJudge(tmp_path, gold)
+    again.pictures = Pictures(gold.render, sheet(255, gold.size_px))
+    judge, model = judge_of(grades(0))
+    again.play(judge)
+
+    assert 3 == len(model.asked)
+
+
 def test_another_judge_stands_beside_the_first_and_changes_nothing_of_it(tmp_path: Path, gold: GoldEntry) -> None:
     """Later scores have folders of their own, each with its own judge."""
     stage = AtTheJudge(tmp_path, gold)
