@@ -8,7 +8,7 @@ from pathlib import Path
 
 from contract.errors import EvaluationError, StateError
 from contract.evaluation_records import EvaluationStatus, EvaluatorName, ScoreDelta
-from contract.records import dump_pretty, read_record, replace_file
+from contract.records import Durability, dump_pretty, read_record, replace_file
 from contract.run_dir import EvaluationDir, RunDir
 from contract.score_records import Score
 from evaluator_client.collector import parse_metadata
@@ -64,15 +64,17 @@ def open_rescore(evaluation: EvaluationDir, again: ScoredDrawing) -> EvaluationD
     folder = _next_folder(evaluation)
     folder.root.mkdir(parents=True)
     if again.pictures is not None:
-        replace_file(folder.diff, again.pictures.diff_png)
-        replace_file(folder.overlay, again.pictures.overlay_png)
+        # Hundreds are written in a row, and a picture that a crash of the machine tears can be made again.
+        replace_file(folder.diff, again.pictures.diff_png, durability=Durability.PROCESS)
+        replace_file(folder.overlay, again.pictures.overlay_png, durability=Durability.PROCESS)
     return folder
 
 
 def close_rescore(evaluation: EvaluationDir, folder: EvaluationDir, first: Score, score: Score) -> Rescored:
     """Write the later score and what changed from the first."""
     content = dump_pretty(score)
-    replace_file(folder.score, content)
+    # One sync of the folder, with its last file, makes the names of all durable.
+    replace_file(folder.score, content, durability=Durability.CONTENT)
     delta = _delta(first, score, is_identical=content == evaluation.score.read_bytes())
     replace_file(folder.root / "delta.json", dump_pretty(delta))
     return Rescored(folder=folder.root, delta=delta)

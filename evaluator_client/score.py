@@ -34,7 +34,7 @@ from evaluator_client.gold import GoldEntry
 from evaluator_client.overlay import overlay_png
 from evaluator_client.prepare import Side, base_tolerances, split
 from evaluator_client.raster import compare_ink
-from evaluator_client.renders import distances, ink_of
+from evaluator_client.renders import distances, ink_of, ink_of_gold
 from evaluator_client.strokes import Ints
 from evaluator_client.structure import OBJECT_WEIGHT
 from evaluator_client.tolerances import Array, Tolerances
@@ -104,7 +104,7 @@ def placement_offset(candidate: Metadata, gold: GoldEntry) -> tuple[float, float
 def _compare_renders(render: bytes | None, gold: GoldEntry) -> tuple[Part, Pictures | None]:
     if render is None:
         return Part(None, {}), None
-    ours = ink_of(gold.render, size_px=gold.size_px, whose="gold")
+    ours = ink_of_gold(gold.render, size_px=gold.size_px)
     theirs = ink_of(render, size_px=gold.size_px, whose="candidate")
     from_gold, from_candidate = distances(ours, theirs), distances(theirs, ours)
     pictures = Pictures(
