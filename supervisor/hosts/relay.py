@@ -25,7 +25,7 @@ PIECE_BYTES: Final = 65_536
 GATHER_S: Final = 0.01
 GATHER_BYTES: Final = 16_384
 # After an accept that failed for want of files or memory.
-ACCEPT_AGAIN_S: Final = 1.0
+ACCEPT_AGAIN_S: Final = 0.2
 # The state of a TCP connection that stands, as TCP_INFO tells in its first byte (linux/tcp_states.h).
 ESTABLISHED: Final = 1
 

@@ -104,6 +104,9 @@ class SsmTunnel:
         self._ready_s = ready_s
         self._grace_s = grace_s
         self._running: _Running | None = None
+        # Held while it is opened or closed; the opening is cancelled by whoever closes.
+        self._changing = anyio.Lock()
+        self._opening: anyio.CancelScope | None = None
         # Sessions that AWS may still have open.
         self._session_ids: list[str] = []
         self._is_agent_good = False
@@ -111,17 +114,16 @@ class SsmTunnel:
 
     async def open(self) -> int:
         """See `Tunnel.open`. Raises `HostError` (`tunnel`) after three plugins, after `open_s`, or for good reason."""
-        await self.close()
-        with anyio.move_on_after(self._open_s):
-            failures: list[str] = []
-            while len(failures) < PROCESSES_MAX:
+        async with self._changing:
+            await self._end()
+            with anyio.move_on_after(self._open_s) as in_time, anyio.CancelScope() as self._opening:
                 try:
-                    return await self._open_once()
-                except _PluginFailed as failed:
-                    failures.append(str(failed))
-                    self._say(f"tunnel to {self._instance_id}: {failed} (plugin {len(failures)} of {PROCESSES_MAX})")
-            raise self._error(f"no tunnel after {PROCESSES_MAX} plugin processes; the last one: {failures[-1]}")
-        raise self._error(f"no tunnel after {self._open_s:.0f} s; it was waiting for this: {self._waits_for}")
+                    return await self._open_some()
+                finally:
+                    self._opening = None
+        if in_time.cancelled_caught:
+            raise self._error(f"no tunnel after {self._open_s:.0f} s; it was waiting for this: {self._waits_for}")
+        raise self._error("it was closed while it was being opened", hint="The host is being ended; nothing to do.")
 
     async def wait_broken(self) -> None:
         """See `Tunnel.wait_broken`. A plugin that lives and carries nothing is not noticed here, but by `healthy`."""
@@ -140,12 +142,24 @@ class SsmTunnel:
     async def close(self) -> None:
         """See `Tunnel.close`. Takes milliseconds, and 20 s at most when plugin and AWS both hang."""
         with anyio.CancelScope(shield=True):
-            await self._end_plugin()
-            await self._end_sessions()
+            if self._opening is not None:
+                self._opening.cancel()
+            async with self._changing:
+                await self._end()
+
+    async def _open_some(self) -> int:
+        failures: list[str] = []
+        while len(failures) < PROCESSES_MAX:
+            try:
+                return await self._open_once()
+            except _PluginFailed as failed:
+                failures.append(str(failed))
+                self._say(f"tunnel to {self._instance_id}: {failed} (plugin {len(failures)} of {PROCESSES_MAX})")
+        raise self._error(f"no tunnel after {PROCESSES_MAX} plugin processes; the last one: {failures[-1]}")
 
     async def _open_once(self) -> int:
         async with AsyncExitStack() as undo:
-            undo.push_async_callback(self.close)
+            undo.push_async_callback(self._end)
             session, access = await self._start_session()
             await self._check_agent()
             running = await self._spawn(session, access)
@@ -251,6 +265,11 @@ class SsmTunnel:
         if running.has_ended:
             raise _PluginFailed(await running.describe_end())
         raise _PluginFailed(f"nothing came through an open port, {silent} times")
+
+    async def _end(self) -> None:
+        with anyio.CancelScope(shield=True):
+            await self._end_plugin()
+            await self._end_sessions()
 
     async def _end_plugin(self) -> None:
         running, self._running = self._running, None

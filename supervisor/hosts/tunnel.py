@@ -19,7 +19,7 @@ PROBE_S: Final = 8.0
 
 
 class Tunnel(Protocol):
-    """One way to one port of one host. One task opens, closes and opens it again; any number may ask the rest."""
+    """One way to one port of one host, opened and opened again by one task at a time. All else any task may call."""
 
     async def open(self) -> int:
         """A port on loopback behind which the broker answers; what was open before is closed. Raises `HostError`.
@@ -37,7 +37,10 @@ class Tunnel(Protocol):
         ...
 
     async def close(self) -> None:
-        """End the way and all that belongs to it. Idempotent, cannot be cancelled, bounded in time."""
+        """End the way and all that belongs to it, also one that is being opened: that fails with `HostError`.
+
+        Idempotent, cannot be cancelled, bounded in time.
+        """
         ...
 
 

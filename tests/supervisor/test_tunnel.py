@@ -499,6 +499,32 @@ def test_a_cancelled_opening_leaves_nothing(world: TunnelWorld, phase: str) -> N
     assert 1 == sum(call.startswith("TerminateSession") for call in world.cloud.calls)
 
 
+def test_closing_ends_an_opening_of_another_task(world: TunnelWorld) -> None:
+    """A host may be ended while its way is being mended: nothing is opened behind the back of who closes."""
+
+    async def work() -> list[str]:
+        errors: list[str] = []
+        tunnel = world.tunnel()
+        world.stand_in.fail_always(PluginFaults(start="never_ready"))
+
+        async def open_it() -> None:
+            try:
+                await tunnel.open()
+            except HostError as error:
+                errors.append(error.message)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(open_it)
+            while not world.stand_in.pids():
+                await anyio.sleep(0.01)
+            await tunnel.close()
+            errors.append(str(world.left()))
+        return errors
+
+    assert {"[]", f"tunnel to {INSTANCE}: it was closed while it was being opened"} == set(run(work))
+    assert (1, []) == (len(world.stand_in.pids()), world.left())
+
+
 @pytest.mark.slow
 def test_many_openings_leave_no_descriptor(world: TunnelWorld) -> None:
     """A host is mended many times in a long batch."""
