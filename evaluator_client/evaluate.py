@@ -59,15 +59,24 @@ async def evaluate_rollout(
     evaluator: EvaluatorName,
     extension: str,
     judge: Judge | None = None,
+    on_fetched: Callable[[], None] = lambda: None,
 ) -> EvaluationResult:
     """Save, export, render and score on the host that the rollout was played on, then ask the judge if there is one.
 
+    `on_fetched` is called once everything has been fetched and the host is not needed any more.
     Never raises for what the host, the gold, the drawing or the judge did: that is in the result and in `status.json`.
     """
     status = StatusFile(run_dir.evaluation, evaluator, utc_now=host.utc_now)
     try:
         return await _evaluate(
-            run_dir, host, status, gold_dir=gold_dir, task_id=task_id, extension=extension, judge=judge
+            run_dir,
+            host,
+            status,
+            gold_dir=gold_dir,
+            task_id=task_id,
+            extension=extension,
+            judge=judge,
+            on_fetched=on_fetched,
         )
     except BrokerError as error:
         return fail(status, code="evaluator_transport", error=error, cause=error.cause)
@@ -84,6 +93,7 @@ async def _evaluate(
     task_id: str,
     extension: str,
     judge: Judge | None,
+    on_fetched: Callable[[], None],
 ) -> EvaluationResult:
     evaluation = run_dir.evaluation
     evaluator = status.status.evaluator
@@ -111,6 +121,7 @@ async def _evaluate(
     render = partial(_request_render, host, gold, offset)
     await _fetch(host, status, "render", dest=evaluation.render, request=render)
     status.enter(Stage.RENDERED)
+    on_fetched()
 
     status.enter(Stage.SCORING)
     picture = evaluation.render.read_bytes()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,8 +36,20 @@ class HostEvaluator:
     # Null when the config has no judge.
     judge: Judge | None = None
 
-    async def evaluate(self, *, host: Host, base_url: str, lease_id: str, run_dir: RunDir, task_id: str) -> Evaluation:
-        """Save, export, render and score, and ask the judge. Raises `DiskError`."""
+    async def evaluate(
+        self,
+        *,
+        host: Host,
+        base_url: str,
+        lease_id: str,
+        run_dir: RunDir,
+        task_id: str,
+        on_fetched: Callable[[], None] = lambda: None,
+    ) -> Evaluation:
+        """Save, export, render and score, and ask the judge. Raises `DiskError`.
+
+        `on_fetched` is called once the host is not needed any more.
+        """
         client = BrokerClient(base_url, host.token, patience=self.patience)
         try:
             result = await evaluate_rollout(
@@ -54,6 +67,7 @@ class HostEvaluator:
                 evaluator=self.evaluator,
                 extension=self.extension,
                 judge=self.judge,
+                on_fetched=on_fetched,
             )
         except DiskError as error:
             return Evaluation(state="failed", cause=Cause.DISK, failure=str(error))

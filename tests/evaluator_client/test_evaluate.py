@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import anyio
 import pytest
@@ -31,8 +31,10 @@ from contract.phases import Cause
 from contract.records import read_record
 from contract.run_dir import RunDir
 from evaluator_client.evaluate import EvaluationResult, evaluate_rollout
+from evaluator_client.judge import Question
 from evaluator_client.ports import EvaluationHost
 from evaluator_client.rescore import rescore
+from tests.judge_fakes import ScriptedModel, grades, judge_of, judge_with
 
 T = TypeVar("T")
 
@@ -105,7 +107,9 @@ class Desk:
         return ArtifactReply(name=name, is_present=True, sha256=digest, size_bytes=len(content))
 
 
-def evaluate(desk: Desk, folder: Path, *, gold: Path = GOLD, evaluator: EvaluatorName = EZDXF) -> EvaluationResult:
+def evaluate(
+    desk: Desk, folder: Path, *, gold: Path = GOLD, evaluator: EvaluatorName = EZDXF, **more: Any
+) -> EvaluationResult:
     """Run one evaluation against the desk."""
     inline = Inline()
     host = EvaluationHost(
@@ -114,7 +118,13 @@ def evaluate(desk: Desk, folder: Path, *, gold: Path = GOLD, evaluator: Evaluato
 
     def run() -> Awaitable[EvaluationResult]:
         return evaluate_rollout(
-            run_dir=RunDir(folder), host=host, gold_dir=gold, task_id=TASK, evaluator=evaluator, extension="dxf"
+            run_dir=RunDir(folder),
+            host=host,
+            gold_dir=gold,
+            task_id=TASK,
+            evaluator=evaluator,
+            extension="dxf",
+            **more,
         )
 
     return anyio.run(run)
@@ -295,6 +305,35 @@ def test_gold_that_changed_after_preflight_fails_the_evaluation(tmp_path: Path, 
     result = evaluate(Desk(), tmp_path / "run", gold=gold)
 
     assert (Stage.FAILED, code) == (result.state, result.failure_code)
+
+
+def test_the_judge_is_asked_when_the_host_is_not_needed_any_more(tmp_path: Path) -> None:
+    """A host that dies while the judge is waited for takes nothing with it, so the supervisor has to know."""
+    fetched = False
+    seen: list[tuple[bool, list[str]]] = []
+    desk = Desk()
+
+    def note() -> None:
+        nonlocal fetched
+        fetched = True
+
+    async def look(question: Question) -> None:
+        seen.append((fetched, list(desk.calls)))
+
+    judge = judge_with(ScriptedModel([grades(4)], before=look))
+    result = evaluate(desk, tmp_path, judge=judge, on_fetched=note)
+
+    assert [(True, ["attempt", "metadata", "render"])] * 3 == seen
+    assert (Stage.COMPLETE, "deterministic+judge") == (result.state, result.score.final_basis if result.score else None)
+
+
+def test_an_invalid_drawing_asks_no_judge(tmp_path: Path) -> None:
+    """It has no picture, and its zero is final."""
+    judge, model = judge_of(grades(4))
+    result = evaluate(Desk(metadata=invalid_metadata("untouched")), tmp_path, judge=judge)
+
+    assert (Stage.INVALID, []) == (result.state, model.asked)
+    assert not RunDir(tmp_path).evaluation.vision_judge.exists()
 
 
 def test_scoring_again_gives_identical_bytes_beside_the_first_score(tmp_path: Path) -> None:

@@ -27,18 +27,23 @@ PRICES = {
     "schema": "autocad-bench.prices/1",
     "rows": {"openai/seer-1": {"input": "2", "cached_input": "0.5", "output": "10"}},
 }
+ROW = {"input": "1", "output": "1"}
+LIST = "/openai/v1/models"
 EZDXF = EvaluatorName(name="ezdxf", version="1.0.0")
 
 
 @pytest.fixture(scope="module")
 def lists() -> Iterator[ListServer]:
+    """OpenAI's list, with the judge's model in it."""
     with list_server() as server:
+        server.bodies[LIST]["data"].append({"id": "seer-1", "object": "model"})
         yield server
 
 
 @pytest.fixture
-def judged(plan_world: Any) -> Any:
+def judged(plan_world: Any, lists: ListServer) -> Any:
     """The tiny repository with a judge that may be used."""
+    plan_world.config["endpoints"] = {"openai": lists.endpoints["openai"]}
     plan_world.config["judge"] = {"judge_id": "vj-1", "provider": "openai", "model": "seer-1"}
     plan_world.environment["OPENAI_API_KEY"] = KEY
     (plan_world.root / "prices.json").write_text(json.dumps(PRICES))
@@ -125,12 +130,14 @@ def test_an_operator_may_accept_unknown_costs(judged: Any) -> None:
 
 
 def test_a_model_that_the_live_list_lacks_is_refused(judged: Any, lists: ListServer) -> None:
-    """The list that a rollout's model is looked up in has no `seer-1`."""
+    """The list that a rollout's model is looked up in has no `seer-2`."""
     judged.config.pop("task_suite")
-    judged.config["endpoints"] = {"openai": lists.endpoints["openai"]}
+    judged.config["judge"]["model"] = "seer-2"
+    path = calibration_path(judged.root / "gold", EZDXF, "vj-1")
+    write_record(path, calibration(judge_config(model="seer-2"), "ezdxf 1.0.0"))
     judged.config["expected_rollouts"] = 1
     judged.config["rollouts"] = [{"rollout_id": "r", "task": "dot", "provider": "openai", "model": "gpt-5.6-sol"}]
-    prices = {**PRICES, "rows": {**PRICES["rows"], "openai/gpt-5.6-sol": {"input": "1", "output": "1"}}}  # type: ignore[dict-item]
+    prices = {**PRICES, "rows": {**PRICES["rows"], "openai/gpt-5.6-sol": ROW, "openai/seer-2": ROW}}  # type: ignore[dict-item]
     (judged.root / "prices.json").write_text(json.dumps(prices))
     ran = judged.plan()
 
