@@ -14,7 +14,7 @@ from contract.records import read_record
 from contract.run_dir import BatchDir
 from supervisor.issues import did_you_mean, few
 from supervisor.rescore_pool import score_all
-from supervisor.rescore_worker import NEVER_SCORED, RescoreOrder
+from supervisor.rescore_worker import NEVER_SCORED, RescoreOrder, was_scored
 
 EVALUATE_SCHEMA: Final = "autocad-bench.evaluate/1"
 TABLE_COLUMNS_MIN: Final = 120
@@ -85,7 +85,7 @@ def write_rows(archive: Archive, rows: list[Row], *, as_json: bool, stream: IO[s
 
 def never_scored(archive: Archive, rollout_id: str) -> Row | None:
     """The row of a rollout that has nothing to score again, else null."""
-    if archive.batch_dir.rollout(rollout_id).evaluation.score.is_file():
+    if was_scored(archive.batch_dir.rollout(rollout_id)):
         return None
     return Row(rollout_id, None, None, NEVER_SCORED)
 

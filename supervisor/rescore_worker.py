@@ -9,14 +9,16 @@ It ends with its input.
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final
 
 import orjson
 
-from contract.errors import BenchError
-from contract.evaluation_records import EvaluatorName, ScoreDelta
-from contract.records import Record
+from contract.errors import BenchError, StateError
+from contract.evaluation_records import EvaluationStatus, EvaluatorName, ScoreDelta
+from contract.records import Record, read_record
+from contract.rollout_records import Result
 from contract.run_dir import RunDir
 
 NEVER_SCORED: Final = "it was never scored, so there is nothing to score again"
@@ -43,13 +45,25 @@ def score_again(order: RescoreOrder) -> RescoreReply:
     from evaluator_client.rescore import rescore
 
     run_dir = RunDir(Path(order.run_dir))
-    if not run_dir.evaluation.score.is_file():
+    if not was_scored(run_dir):
         return RescoreReply(folder=None, delta=None, error=NEVER_SCORED)
     try:
         again = rescore(run_dir, gold_dir=Path(order.gold_dir), evaluator=order.evaluator)
     except BenchError as error:
         return RescoreReply(folder=None, delta=None, error=str(error))
     return RescoreReply(folder=str(again.folder), delta=again.delta, error=None)
+
+
+def was_scored(run_dir: RunDir) -> bool:
+    """Whether there is or was a score. One that is gone is an archive that lacks a file, and not a missing score."""
+    evaluation = run_dir.evaluation
+    if evaluation.score.is_file():
+        return True
+    with suppress(StateError):
+        return evaluation.score.name in read_record(evaluation.status, EvaluationStatus).files
+    with suppress(StateError):
+        return read_record(run_dir.result, Result).score is not None
+    return False
 
 
 def serve(requests: IO[bytes], replies: IO[bytes]) -> None:
