@@ -13,7 +13,7 @@ import signal
 import socket
 import tempfile
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -223,19 +223,20 @@ class PongServer:
 
 
 class CountingPaper(PaperDriver):
-    """Paper that keeps every action it carried out, in order, since its last reset."""
+    """Paper that keeps every action it carried out, in order, since its last reset; `on_deed` is told before each."""
 
     def __init__(self, state_dir: Path) -> None:
         super().__init__(state_dir)
         self.performed: list[Action] = []
-        self.resets = 0
+        self.on_deed: Callable[[str], None] = lambda deed: None
 
     def reset(self, start_drawing: bytes) -> Any:
-        self.resets += 1
+        self.on_deed("reset")
         self.performed = []
         return super().reset(start_drawing)
 
     def act(self, actions: Sequence[Action]) -> Acted:
+        self.on_deed("act")
         self.performed += actions
         return super().act(actions)
 

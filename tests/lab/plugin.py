@@ -121,7 +121,7 @@ def main(argv: list[str], environment: Mapping[str, str]) -> int:
 class _Program:
     """One start. Its events: `started` (with `argv`, `environment` as names, `tmpdir`, `tmpdir_mode`, `session_id`),
     `secret_in_argv`, `ready`, `accepted`, `refused` (nobody listens behind the stream), `lf_damaged`, `corrupted`,
-    `hung`, `interrupted`.
+    `hung`, `interrupted` (with `up` and `down`, the bytes that passed).
     """
 
     def __init__(self, control: Path, argv: list[str], environment: Mapping[str, str]) -> None:
@@ -192,7 +192,7 @@ class _Program:
         while signal.sigwait(stops) and faults.ignores_sigint:
             pass
         # Here the real one tells its service that the session is over.
-        self._note("interrupted", session_id=session_id)
+        self._note("interrupted", session_id=session_id, **self._way_bytes)
         mux.unlink(missing_ok=True)
         return 0
 
