@@ -28,7 +28,9 @@ from supervisor.hosts.ec2_names import BATCH_TAG, ROLLOUT_TAG
 READING_S_MAX: Final = 10.0
 # A place that was given back is seen after this: not each of a hundred ends needs a reading of its own.
 AGAIN_S: Final = 2.0
-# Which vCPUs a type has never changes; what is refused now is asked for again later.
+# Standing in line for less is not worth a word.
+IN_LINE_S: Final = 2.0
+# What AWS refuses to tell now is asked for again, at the latest after this.
 REFUSED_S_MAX: Final = 60.0
 
 
@@ -109,10 +111,8 @@ class QuotaGate:
                 is_told = True
                 on_wait(reason)
 
-        if self._line.locked():
-            tell("the vCPU quota has room for one more instance")
         refusals = 0
-        async with self._line:
+        async with self._head_of_the_line(tell):
             while True:
                 freed = self._freed
                 try:
@@ -140,6 +140,18 @@ class QuotaGate:
                     await freed.wait()
                     # AWS shows the end of an instance a moment after it was accepted.
                     await self._ambient.sleep(AGAIN_S)
+
+    @asynccontextmanager
+    async def _head_of_the_line(self, tell: Callable[[str], None]) -> AsyncIterator[None]:
+        with anyio.move_on_after(IN_LINE_S) as soon:
+            await self._line.acquire()
+        if soon.cancelled_caught:
+            tell("the vCPU quota has room for those before it and one more instance")
+            await self._line.acquire()
+        try:
+            yield
+        finally:
+            self._line.release()
 
     async def _admit(self) -> QuotaAdmission:
         reading = self._reading

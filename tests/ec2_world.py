@@ -5,15 +5,17 @@ from __future__ import annotations
 import base64
 import json
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import anyio
+import anyio.abc
+import anyio.lowlevel
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
@@ -30,7 +32,8 @@ from contract.phases import Cause
 from supervisor.cloud.ports import InstanceState
 from supervisor.equipment import Equipment
 from supervisor.hosts.ec2 import Ec2Hosts
-from supervisor.hosts.lease import Host, HostOrder
+from supervisor.hosts.ec2_timing import timing_of
+from supervisor.hosts.lease import Host, HostBroker, HostOrder, LostState
 from supervisor.ledger import HostHistory, read_ledger
 from supervisor.quota_gate import QuotaGate
 from tests.batch_fakes import (
@@ -160,7 +163,7 @@ class FakeTunnel:
 
     async def open(self) -> int:
         world = self._world
-        self._broken = None
+        await self.close()
         await world.step("tunnel", self._host.rollout_id)
         if not world.is_running(self._instance_id):
             raise HostError("the instance is not there", cause=Cause.TUNNEL)
@@ -257,7 +260,6 @@ class Ec2World(FakeWorld):
     opened: list[str] = field(default_factory=list)
     closed: list[str] = field(default_factory=list)
     tokens: MemoryTokens = field(init=False)
-    is_gated: bool = True
 
     def __post_init__(self) -> None:
         self.tokens = MemoryTokens(self.cloud)
@@ -336,38 +338,141 @@ class Ec2World(FakeWorld):
         ) as hosts:
             yield hosts
 
-    @asynccontextmanager
-    async def ec2_equipment(
-        self, config: Ec2HostConfig, *, ledger_path: Path, batch_id: str, ambient: Ambient
-    ) -> AsyncIterator[Equipment]:
-        """All that a batch works with, on this world's cloud."""
-        slots = QuotaGate(
-            FakeSlots(self),
-            config,
-            cloud=self.cloud,
-            bridge=CloudBridge(self.cloud),
-            batch_id=batch_id,
+    def late_equipment(
+        self, config: Ec2HostConfig, group: anyio.abc.TaskGroup, *, ledger_path: Path, ambient: Ambient
+    ) -> Equipment:
+        """All that a batch works with, on this world's cloud; hosts and gate are opened once its id is known.
+
+        `group` is where they live until it is cancelled.
+        """
+        late = _Late(self, config, group, ledger_path, ambient)
+        return Equipment(
+            hosts=LateHosts(late),
+            reach=lambda host, base_url: Ec2Broker(self, host, base_url),
+            reach_for_heartbeat=lambda host, base_url: Ec2Broker(self, host, base_url),
+            pilots=FakePilots(self),
+            evaluator=FakeEvaluator(self),
+            uploads=FakeUploads(),
+            aws=None,
+            slots=LateSlots(late),
+            disk=DiskBridge(self.cloud),
             ambient=ambient,
         )
-        async with self.hosts(
-            config,
-            ledger=lambda: read_ledger(ledger_path),
-            batch_id=batch_id,
-            ambient=ambient,
-            on_quota_refused=slots.expire,
-        ) as hosts:
-            yield Equipment(
-                hosts=hosts,
-                reach=lambda host, base_url: Ec2Broker(self, host, base_url),
-                reach_for_heartbeat=lambda host, base_url: Ec2Broker(self, host, base_url),
-                pilots=FakePilots(self),
-                evaluator=FakeEvaluator(self),
-                uploads=FakeUploads(),
-                aws=None,
-                slots=slots,
-                disk=DiskBridge(self.cloud),
-                ambient=ambient,
+
+
+class _Late:
+    """Opens hosts and gate of a batch when its id is heard for the first time."""
+
+    def __init__(
+        self, world: Ec2World, config: Ec2HostConfig, group: anyio.abc.TaskGroup, ledger_path: Path, ambient: Ambient
+    ) -> None:
+        self.world = world
+        self.config = config
+        self._group = group
+        self._ledger_path = ledger_path
+        self._ambient = ambient
+        self._opening = anyio.Lock()
+        self.inner: Ec2Hosts | None = None
+        self._gate: QuotaGate | None = None
+
+    async def hosts(self, batch_id: str) -> Ec2Hosts:
+        async with self._opening:
+            if self.inner is None:
+                self.inner = await self._group.start(self._keep, batch_id)
+            assert self.inner is not None
+            return self.inner
+
+    def gate(self, batch_id: str) -> QuotaGate:
+        if self._gate is None:
+            cloud = self.world.cloud
+            self._gate = QuotaGate(
+                FakeSlots(self.world),
+                self.config,
+                cloud=cloud,
+                bridge=CloudBridge(cloud),
+                batch_id=batch_id,
+                ambient=self._ambient,
             )
+        return self._gate
+
+    async def _keep(self, batch_id: str, *, task_status: anyio.abc.TaskStatus[Ec2Hosts]) -> None:
+        async with self.world.hosts(
+            self.config,
+            ledger=lambda: read_ledger(self._ledger_path),
+            batch_id=batch_id,
+            ambient=self._ambient,
+            on_quota_refused=self.gate(batch_id).expire,
+        ) as hosts:
+            task_status.started(hosts)
+            await anyio.sleep_forever()
+
+
+class LateSlots:
+    """The quota gate of a batch whose id is not known yet."""
+
+    def __init__(self, late: _Late) -> None:
+        self._late = late
+
+    def slot(self, needs: Any, *, batch_id: str, rollout_id: str, has_host: bool = False, on_wait: Any) -> Any:
+        gate = self._late.gate(batch_id)
+        return gate.slot(needs, batch_id=batch_id, rollout_id=rollout_id, has_host=has_host, on_wait=on_wait)
+
+
+class LateHosts:
+    """The `HostProvider` of a batch whose id is not known yet."""
+
+    def __init__(self, late: _Late) -> None:
+        self.kind: Literal["local", "ec2"] = "ec2"
+        self.extension = "dxf"
+        self.timing = timing_of(late.config)
+        self._late = late
+
+    @property
+    def _inner(self) -> Ec2Hosts:
+        assert self._late.inner is not None, "something was launched or found again before"
+        return self._late.inner
+
+    async def launch(self, order: HostOrder) -> Host:
+        return await (await self._late.hosts(order.batch_id)).launch(order)
+
+    async def open_tunnel(self, host: Host) -> str:
+        return await self._inner.open_tunnel(host)
+
+    async def prove(self, host: Host, broker: HostBroker) -> Host:
+        return await self._inner.prove(host, broker)
+
+    async def wait_tunnel_broken(self, host_id: str) -> None:
+        await self._inner.wait_tunnel_broken(host_id)
+
+    async def mend_tunnel(self, host_id: str, *, misses: int) -> None:
+        await self._inner.mend_tunnel(host_id, misses=misses)
+
+    async def close_tunnel(self, host_id: str) -> None:
+        await self._inner.close_tunnel(host_id)
+
+    async def wait_ended(self, host_id: str) -> str:
+        return await self._inner.wait_ended(host_id)
+
+    async def wait_lost(self, host_id: str) -> LostState:
+        return await self._inner.wait_lost(host_id)
+
+    def has_ended(self, host_id: str) -> bool:
+        return self._inner.has_ended(host_id)
+
+    async def terminate(self, host_id: str, *, batch_id: str) -> None:
+        await (await self._late.hosts(batch_id)).terminate(host_id, batch_id=batch_id)
+
+    async def terminate_all(self, host_ids: Collection[str], *, batch_id: str) -> None:
+        await (await self._late.hosts(batch_id)).terminate_all(host_ids, batch_id=batch_id)
+
+    async def reattach(self, history: HostHistory, *, batch_id: str) -> Host | None:
+        return await (await self._late.hosts(batch_id)).reattach(history, batch_id=batch_id)
+
+    def renew(self, host: Host) -> None:
+        self._inner.renew(host)
+
+    async def find_leftovers(self, host_ids: Collection[str], *, batch_id: str) -> dict[str, str]:
+        return await (await self._late.hosts(batch_id)).find_leftovers(host_ids, batch_id=batch_id)
 
 
 @dataclass(slots=True)
