@@ -499,6 +499,26 @@ def test_a_cancelled_opening_leaves_nothing(world: TunnelWorld, phase: str) -> N
     assert 1 == sum(call.startswith("TerminateSession") for call in world.cloud.calls)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_an_opening_may_be_cancelled_at_any_moment(world: TunnelWorld, backend: str) -> None:
+    """Each time a little later, until one is through: spawned or not, ready or not, nothing is left of any."""
+
+    async def work() -> list[str]:
+        tunnel = world.tunnel()
+        for number in range(1_000):
+            world.stand_in.fail_next(PluginFaults(splits_port_line=True))
+            with anyio.move_on_after(0.007 * number) as in_time:
+                await tunnel.open()
+            if not in_time.cancelled_caught:
+                break
+            assert [] == world.left(), f"after {7 * number} ms"
+        await tunnel.close()
+        return world.left()
+
+    assert [] == anyio.run(work, backend=backend)
+
+
 def test_closing_ends_an_opening_of_another_task(world: TunnelWorld) -> None:
     """A host may be ended while its way is being mended: nothing is opened behind the back of who closes."""
 
