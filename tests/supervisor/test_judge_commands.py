@@ -239,6 +239,21 @@ def test_a_stored_drawing_is_shown_to_a_judge_only_when_it_is_calibrated_and_tol
     assert before == evaluation.score.read_bytes()
 
 
+def test_no_file_of_an_evaluation_holds_a_secret_a_pixel_or_a_path(bench: Bench, tmp_path: Path) -> None:
+    """Not even when the server quotes the key: canaries in the environment, searched for in every file."""
+    bench.record_it()
+    bench.world.environment |= {"ANTHROPIC_API_KEY": "sk-ant-canary-0123456789", "AWS_SECRET_ACCESS_KEY": "canary-aws"}
+    bench.server.usual = says(answer_text(evidence=f"Bearer {KEY} at {bench.server.endpoint}"))
+    batch_dir = archived(bench, tmp_path / "batch")
+    ran = bench.evaluate(batch_dir.root, "oracle-dot", "--execute")
+    texts = {path.name: path.read_text() for path in batch_dir.rollouts.rglob("vision-judge/*.json")}
+
+    assert 0 == ran.exit_code
+    assert {"request.json", "responses.json", "score.json"} == set(texts)
+    for word in (KEY, "canary", "authorization", "cookie", "data:image", "base64", "ivbor", str(tmp_path)):
+        assert word not in "".join(texts.values()).casefold() + ran.stdout + ran.stderr, word
+
+
 def test_one_rollout_that_cannot_be_judged_does_not_keep_the_others(bench: Bench, tmp_path: Path) -> None:
     """Two were never scored; the table says so, and has final scores beside deterministic ones."""
     bench.record_it()
