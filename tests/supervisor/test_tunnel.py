@@ -573,7 +573,8 @@ def test_a_plugin_does_not_outlive_a_killed_controller(world: TunnelWorld, tmp_p
     with subprocess.Popen(
         [sys.executable, str(script), str(tmp_path), str(world.cloud.port)],
         cwd=REPOSITORY,
-        env={"PATH": world.search_path, "PYTHONPATH": str(REPOSITORY)},
+        # What it leaves in its folder goes with the world's own.
+        env={"PATH": world.search_path, "PYTHONPATH": str(REPOSITORY), "TMPDIR": str(world.tmpdir.parent)},
         stdout=subprocess.PIPE,
     ) as controller:
         assert controller.stdout is not None
