@@ -24,6 +24,23 @@ from evaluator_client.collector import parse_metadata
 from evaluator_client.combine import SCORE_VERSION
 from evaluator_client.gold import MANIFEST_NAME, GoldEntry, demand_usable, entry_folder, read_manifest
 from evaluator_client.score import score_drawing
+from evaluator_client.windows import Window, window_of
+
+
+def gold_window(metadata_json: bytes, *, what: str) -> Window:
+    """What the canonical render of a gold with these facts shows; `what` is how an error names the drawing.
+
+    Raises `EvaluationError` (`gold_invalid`) for a drawing that no gold can be made of, `StateError` for facts of
+    another shape.
+    """
+    metadata = parse_metadata(metadata_json, source=f"metadata.json of {what}")
+    if metadata.invalid is not None:
+        raise EvaluationError(
+            f"{what} is no usable drawing: {metadata.invalid.message} ({metadata.invalid.code})",
+            code="gold_invalid",
+            hint="Name a drawing that can be opened and has something visible in model space.",
+        )
+    return window_of(metadata)
 
 
 def write_entry(

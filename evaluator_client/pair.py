@@ -11,14 +11,13 @@ import hashlib
 from pathlib import Path
 from typing import Protocol
 
-from contract.errors import EvaluationError
 from contract.gold import Placement, Profile
 from contract.run_dir import EvaluationDir
 from evaluator_client.collector import parse_metadata
 from evaluator_client.gold import GoldEntry
-from evaluator_client.gold_writer import demand_self_check, draft_entry
+from evaluator_client.gold_writer import demand_self_check, draft_entry, gold_window
 from evaluator_client.score import ScoredDrawing, placement_offset, score_drawing
-from evaluator_client.windows import RENDER_SIZE_PX, Window, window_of
+from evaluator_client.windows import RENDER_SIZE_PX, Window
 
 _NO_OFFSET = (0.0, 0.0, 0.0)
 
@@ -85,14 +84,7 @@ def gold_of(
     evaluation = EvaluationDir(folder)
     reader.export(drawing=drawing, start_drawing=None, out=evaluation.metadata)
     content = evaluation.metadata.read_bytes()
-    metadata = parse_metadata(content, source=str(evaluation.metadata))
-    if metadata.invalid is not None:
-        raise EvaluationError(
-            f"the gold {drawing} is no usable drawing: {metadata.invalid.message} ({metadata.invalid.code})",
-            code="gold_invalid",
-            hint="Name a drawing that can be opened and has something visible in model space.",
-        )
-    window = window_of(metadata)
+    window = gold_window(content, what=f"the gold {drawing}")
     if has_render:
         reader.render(drawing=drawing, window=window, size_px=RENDER_SIZE_PX, offset=_NO_OFFSET, out=evaluation.render)
     draft = draft_entry(

@@ -284,6 +284,33 @@ def verify(*, gold_cache: Path | None) -> int:
 
 
 @gold.command(
+    epilog="Exit status: 0 the cache is made; 1 the host failed, or a drawing cannot be a gold; 2 the config, the "
+    "drawings or the folder cannot be used. Nothing is written unless it is 0."
+)
+@click.option(
+    "--config", "config_path", type=FOLDER, required=True, help="A config with the host, suite and evaluator."
+)
+@click.option("--drawings", type=FOLDER, required=True, help="A folder with <task>.dxf of each task.")
+@click.option("--gold-cache", type=FOLDER, required=True, help="A new folder for the cache.")
+@click.option("--task", "tasks", multiple=True, help="Only this task (repeat); all of the suite when left out.")
+@debug_option
+def build(*, config_path: Path, drawings: Path, gold_cache: Path, tasks: tuple[str, ...]) -> int:
+    """Make a gold cache: a host opens, saves, exports and renders each gold as it does a candidate."""
+    from contract.ambient import Ambient
+    from supervisor.gold_command import run_build
+
+    return run_build(
+        config_path=config_path,
+        drawings=drawings,
+        gold_cache=gold_cache,
+        tasks=tasks,
+        stream=sys.stdout,
+        errors=sys.stderr,
+        ambient=Ambient(),
+    )
+
+
+@gold.command(
     epilog="Exit status: 0 the judge may be used; 1 it may not; 2 the config is wrong; 3 the judge cannot be asked."
 )
 @click.option("--config", "config_path", type=FOLDER, required=True, help="A config with the judge and its gold cache.")

@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from ezdxf.entities import DXFTagStorage, factory
+from ezdxf.entities import factory
+from ezdxf.entities.dxfentity import DXFTagStorage
 from ezdxf.lldxf.const import DXFError
 from ezdxf.lldxf.extendedtags import ExtendedTags
 

@@ -15,6 +15,7 @@ from ezdxf.document import Drawing
 
 from broker.evaluator.boxes import box_of_boxes, diagonal, sized
 from broker.evaluator.flatten import Flat, Walk
+from broker.evaluator.gold_mark import is_marked_gold
 from broker.evaluator.physical import physical_extents
 from broker.evaluator.properties import LayerTable
 from broker.evaluator.reading import Opened, Unusable, check_bytes, open_drawing
@@ -81,6 +82,8 @@ class Facts:
         """The record, by the rules of section 7 in their order."""
         refusal = self.refusal
         is_read = refusal is None or refusal.code == "nonfinite_geometry"
+        if start_drawing is not None and is_marked_gold(start_drawing):
+            start_drawing = None
         if is_read and start_drawing is not None and self._is_untouched(start_drawing):
             refusal = Unusable("untouched", "the drawing has the same content as the start drawing")
         if refusal is None and not any(takes_part(flat.record) for flat in self.flats):

@@ -9,8 +9,8 @@ from pathlib import Path, PurePosixPath
 from broker.evaluator.export import Facts
 from broker.evaluator.render import render_flats
 from contract.records import dump_pretty
-from evaluator_client.gold_writer import write_entry
-from evaluator_client.windows import RENDER_SIZE_PX, window_of
+from evaluator_client.gold_writer import gold_window, write_entry
+from evaluator_client.windows import RENDER_SIZE_PX
 
 
 def gold_cache_files(
@@ -24,15 +24,14 @@ def gold_cache_files(
         folder = Path(scratch)
         for task_id, content in golds.items():
             facts = Facts.of(content)
-            metadata = facts.metadata(starts[task_id])
-            assert metadata.status == "ok", f"the gold of {task_id} is invalid: {metadata.invalid}"
-            window = window_of(metadata)
+            metadata_json = dump_pretty(facts.metadata(starts[task_id]))
+            window = gold_window(metadata_json, what=f"the gold of {task_id}")
             write_entry(
                 folder,
                 task_id=task_id,
                 profile="2d",
                 placement="absolute",
-                metadata_json=dump_pretty(metadata),
+                metadata_json=metadata_json,
                 render_png=render_flats(facts.flats, window=window, size_px=RENDER_SIZE_PX, offset=(0.0, 0.0)),
                 reference_png=references[task_id],
                 window=window,
