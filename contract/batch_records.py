@@ -19,7 +19,8 @@ class RolloutRow(Record):
     """One assignment in `batch-state.json`.
 
     `cost_usd` is null when unknown; `requests_of_unknown_cost` were sent and never answered, so with any of them it is
-    a lower bound. `waiting` is what the pilot waits for now, null as soon as its model has answered.
+    a lower bound. `judge_cost_usd` is what the vision judge cost, apart from `cost_usd`. `waiting` is what the pilot
+    waits for now, null as soon as its model has answered.
     """
 
     rollout_id: RolloutId
@@ -36,6 +37,7 @@ class RolloutRow(Record):
     judge_score: float | None = None
     cost_usd: Usd | None = None
     requests_of_unknown_cost: int = 0
+    judge_cost_usd: Usd | None = None
     turns: int = 0
     actions_used: int = 0
     waiting: Waiting | None = None

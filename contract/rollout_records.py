@@ -307,6 +307,8 @@ class Result(Record):
     # Null when unknown; a lower bound when requests were sent and never answered.
     cost_usd: Usd | None
     requests_of_unknown_cost: int = 0
+    # The vision judge's part, which is not in `cost_usd`; null when none was asked, or when nobody knows.
+    judge_cost_usd: Usd | None = None
     host_id: str | None
     host_replacements: int
     started_at: UtcTime | None

@@ -14,14 +14,13 @@ from contract.ambient import Ambient
 from contract.bridge import Bridge, ThreadBridge
 from contract.broker_client import BrokerClient, Patience
 from contract.config import LocalHostConfig
-from contract.errors import ConfigError
 from contract.evaluation_records import EvaluatorName
 from contract.run_dir import BatchDir
 from supervisor.aws_endpoint import AwsEndpoint
 from supervisor.aws_short_lived import ShortLivedSource
 from supervisor.capacity import Slots, slots_folder
 from supervisor.choices import account_of
-from supervisor.equipment import Equipment
+from supervisor.equipment import Equipment, HostTools
 from supervisor.evaluation import HostEvaluator
 from supervisor.hosts.lease import BridgedBroker, Host, HostBroker
 from supervisor.hosts.local import LocalHosts
@@ -43,47 +42,61 @@ CLOSE_S_MAX: Final = 5.0
 async def equip(
     prepared: PreparedBatch, *, batch_dir: BatchDir, batch_id: str, ambient: Ambient
 ) -> AsyncIterator[Equipment]:
-    """The real things for this batch, until the block ends. Raises `ConfigError` for a host kind that is not built."""
+    """The real things for this batch, until the block ends. Raises `HostError` when there is no way to its hosts."""
     config = prepared.config
-    if not isinstance(config.host, LocalHostConfig):
-        raise ConfigError(
-            f"host kind {config.host.kind!r} is not built",
-            hint='Use {"kind": "local"}.',
-            code="host_kind_not_built",
-            field="host.kind",
-        )
     wave = prepared.max_concurrency
     broker_bridge = ThreadBridge(min(64, wave + 2), is_abandonable=True)
-    heartbeat_bridge = ThreadBridge(min(16, wave + 1), is_abandonable=True)
+    heartbeat_bridge = ThreadBridge(min(64, wave + 1), is_abandonable=True)
     pilots = launcher_for(prepared.mode, max_concurrency=wave)
     async with AsyncExitStack() as undo:
-        uploads = undo.enter_context(LoopbackUploads.opened())
+        tools = await undo.enter_async_context(
+            _tools(prepared, batch_dir=batch_dir, batch_id=batch_id, ambient=ambient)
+        )
         undo.push_async_callback(_close, pilots)
-        hosts = LocalHosts(config.host, bridge=ThreadBridge(4), tokens=KernelKeyring())
-        timing = hosts.timing
+        timing = tools.hosts.timing
         yield Equipment(
-            hosts=hosts,
+            hosts=tools.hosts,
             reach=partial(_reach, bridge=broker_bridge, patience=timing.patience),
             reach_for_heartbeat=partial(_reach, bridge=heartbeat_bridge, patience=timing.heartbeat_patience),
             pilots=pilots,
             evaluator=HostEvaluator(
-                uploads=uploads,
+                uploads=tools.uploads,
                 gold_dir=prepared.gold_dir,
                 evaluator=EvaluatorName(name=config.evaluator.name, version=config.evaluator.version),
-                extension=hosts.extension,
+                extension=tools.hosts.extension,
                 patience=timing.patience,
-                host_bridge=ThreadBridge(min(16, wave + 1), is_abandonable=True),
+                host_bridge=ThreadBridge(min(64, wave + 1), is_abandonable=True),
                 # Scoring is pure computing: more threads than cores only make each of them slower.
                 score_bridge=ThreadBridge(os.cpu_count() or 1),
                 ambient=ambient,
                 judge=judge_of(prepared, ambient),
             ),
-            uploads=uploads,
+            uploads=tools.uploads,
             aws=_aws(prepared, ambient, undo),
-            slots=Slots(slots_folder(), ThisMachine().capacity, ambient),
+            slots=tools.slots,
             disk=ThreadBridge(4),
             ambient=ambient,
         )
+
+
+@asynccontextmanager
+async def _tools(
+    prepared: PreparedBatch, *, batch_dir: BatchDir, batch_id: str, ambient: Ambient
+) -> AsyncIterator[HostTools]:
+    host = prepared.config.host
+    if isinstance(host, LocalHostConfig):
+        with LoopbackUploads.opened() as uploads:
+            yield HostTools(
+                hosts=LocalHosts(host, bridge=ThreadBridge(4), tokens=KernelKeyring()),
+                uploads=uploads,
+                slots=Slots(slots_folder(), ThisMachine().capacity, ambient),
+            )
+        return
+    # The SDK of AWS costs a quarter of a second and 24 MB, which batches on this machine do not pay.
+    from supervisor.compose_ec2 import ec2_tools
+
+    async with ec2_tools(prepared, host, batch_dir=batch_dir, batch_id=batch_id, ambient=ambient) as tools:
+        yield tools
 
 
 def _aws(prepared: PreparedBatch, ambient: Ambient, undo: AsyncExitStack) -> AwsEndpoint | None:

@@ -26,7 +26,7 @@ class BatchCosts:
         self._say = say
         # A rollout that goes on tells its own total before it asks for anything.
         self._spent = {
-            row.rollout_id: row.cost_usd
+            row.rollout_id: _with_judge(row)
             for row in rows
             if is_final(row.phase) or (row.phase in _PLAYED and row.cost_usd is not None)
         }
@@ -40,7 +40,7 @@ class BatchCosts:
     def note_phase(self, row: RolloutRow, before: Phase) -> None:
         """A rollout that ends has its final cost in its row."""
         if is_final(row.phase):
-            self.note(row.rollout_id, row.cost_usd)
+            self.note(row.rollout_id, _with_judge(row))
 
     def check(self) -> None:
         """Stop the batch if its limit is reached."""
@@ -63,6 +63,11 @@ class BatchCosts:
 
 
 _PLAYED = frozenset({Phase.HANDED_OFF, Phase.EVALUATING})
+
+
+def _with_judge(row: RolloutRow) -> Decimal | None:
+    """A rollout's whole cost, its judge's too."""
+    return row.cost_usd + (row.judge_cost_usd or Decimal(0)) if row.cost_usd is not None else None
 
 
 def shown_cost(cost_usd: Decimal | None, requests_of_unknown_cost: int, *, sign: str = "") -> str:

@@ -40,8 +40,20 @@ class SlotSource(Protocol):
 class Evaluator(Protocol):
     """Scores one rollout on the host that it was played on."""
 
-    async def evaluate(self, *, host: Host, base_url: str, lease_id: str, run_dir: RunDir, task_id: str) -> Evaluation:
-        """The whole evaluation. Never raises for what host, gold or drawing did. Raises `DiskError`."""
+    async def evaluate(
+        self,
+        *,
+        host: Host,
+        base_url: str,
+        lease_id: str,
+        run_dir: RunDir,
+        task_id: str,
+        on_fetched: Callable[[], None],
+    ) -> Evaluation:
+        """The whole evaluation. Never raises for what host, gold, drawing or judge did. Raises `DiskError`.
+
+        `on_fetched` is called once the host is not needed any more.
+        """
         ...
 
 
@@ -51,6 +63,15 @@ class CredentialsLender(Protocol):
     def lent(self) -> AbstractAsyncContextManager[Loan]:
         """An address and a token, good inside of the block. Raises `NoCredentials`."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class HostTools:
+    """What differs between the kinds of hosts."""
+
+    hosts: HostProvider
+    uploads: UploadStore
+    slots: SlotSource
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,7 @@ def _evaluation(result: EvaluationResult) -> Evaluation:
             score=score.deterministic if score is not None else None,
             cause=result.cause,
             failure=failure or "the evaluation gave no score",
+            judge_cost_usd=result.judge_cost_usd,
         )
     return Evaluation(
         state="invalid" if result.state is Stage.INVALID else "complete",
@@ -93,4 +94,5 @@ def _evaluation(result: EvaluationResult) -> Evaluation:
         judge_score=score.vision_judge.score,
         final=score.final,
         invalid_code=score.invalid.code if score.invalid is not None else None,
+        judge_cost_usd=result.judge_cost_usd,
     )

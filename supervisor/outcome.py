@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Final, Literal
 
 from contract.phases import OUTCOME_OF_END, Cause, EndedBy, Outcome
@@ -44,7 +45,10 @@ class HostLoss:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What came out of an evaluation. `score` and `final` are in [0, 1]; `failed` has none."""
+    """What came out of an evaluation. `score` and `final` are in [0, 1].
+
+    `failed` has a `score` when only the judge failed, and never a `final`.
+    """
 
     state: Literal["complete", "invalid", "failed"]
     score: float | None = None
@@ -53,6 +57,8 @@ class Evaluation:
     invalid_code: str | None = None
     cause: Cause | None = None
     failure: str = ""
+    # What the vision judge cost; null when none was asked, or when nobody knows.
+    judge_cost_usd: Decimal | None = None
 
 
 @dataclass(frozen=True, slots=True)

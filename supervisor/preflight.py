@@ -182,6 +182,9 @@ def _read_catalogs(
         if choice is not None and entry.provider not in skipped:
             wanted.setdefault(entry.provider, []).append(entry.model)
             facts.setdefault(entry.provider, choice.facts)
+    judge = draft.config.judge
+    if judge is not None and judge.provider not in skipped:
+        wanted.setdefault(judge.provider, []).append(judge.model)
     asks = asks_for(
         wanted,
         facts=facts,

@@ -5,6 +5,7 @@ Whatever happens inside is that rollout's record and nothing else: siblings neve
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final
@@ -256,8 +257,19 @@ async def _enter_evaluating(seat: Seat) -> None:
 
 
 async def _evaluate(seat: Seat, handed: HandedOff) -> tuple[Evaluation, HostLoss | None]:
-    failed = Evaluation(state="failed", failure=f"not evaluated within {EVALUATION_S:.0f} s")
-    with anyio.move_on_after(EVALUATION_S):
+    judge = seat.prepared.config.judge
+    bound_s = EVALUATION_S + (judge.deadline_s if judge is not None else 0.0)
+    failed = Evaluation(state="failed", failure=f"not evaluated within {bound_s:.0f} s")
+    is_fetched = anyio.Event()
+
+    async def while_needed(watch: Callable[[], Awaitable[HostLoss]]) -> HostLoss:
+        loss = await watch()
+        if is_fetched.is_set():
+            # What the judge looks at is here: a host that is lost now takes nothing with it.
+            await anyio.sleep_forever()
+        return loss
+
+    with anyio.move_on_after(bound_s):
         result = await first_of(
             lambda: seat.equipment.evaluator.evaluate(
                 host=handed.host,
@@ -265,15 +277,17 @@ async def _evaluate(seat: Seat, handed: HandedOff) -> tuple[Evaluation, HostLoss
                 lease_id=handed.lease_id,
                 run_dir=seat.run_dir,
                 task_id=seat.rollout.task.task_id,
+                on_fetched=is_fetched.set,
             ),
-            partial(_watch_process, seat, handed),
-            partial(_watch_program, seat, handed),
+            partial(while_needed, partial(_watch_process, seat, handed)),
+            partial(while_needed, partial(_watch_program, seat, handed)),
             # A way that breaks while the evaluation uses it is mended too.
-            partial(_watch_health, seat, handed),
+            partial(while_needed, partial(_watch_health, seat, handed)),
         )
         if isinstance(result, Broken):
             return Evaluation(state="failed", failure=result.reason.detail), result.reason
-        if result.value.state == "failed" and seat.equipment.hosts.has_ended(handed.host.host_id):
+        is_lost = seat.equipment.hosts.has_ended(handed.host.host_id) and not is_fetched.is_set()
+        if result.value.state == "failed" and is_lost:
             return result.value, await _watch_process(seat, handed)
         return result.value, None
     return failed, None

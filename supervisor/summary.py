@@ -61,8 +61,10 @@ def _cost_document(state: BatchState) -> dict[str, Any]:
     """What is known to have been paid, in USD as a decimal string, and how much is not known."""
     played = [row for row in state.rollouts if row.started_at is not None]
     known = sum((row.cost_usd for row in played if row.cost_usd is not None), Decimal(0))
+    judge = sum((row.judge_cost_usd for row in played if row.judge_cost_usd is not None), Decimal(0))
     return {
         "known_usd": f"{known:f}",
+        "judge_usd": f"{judge:f}",
         "rollouts_of_unknown_cost": sum(row.cost_usd is None for row in played),
         "requests_of_unknown_cost": sum(row.requests_of_unknown_cost for row in played),
     }

@@ -356,9 +356,20 @@ class FakeEvaluator:
     def __init__(self, world: FakeWorld) -> None:
         self._world = world
 
-    async def evaluate(self, *, host: Host, base_url: str, lease_id: str, run_dir: RunDir, task_id: str) -> Evaluation:
+    async def evaluate(
+        self,
+        *,
+        host: Host,
+        base_url: str,
+        lease_id: str,
+        run_dir: RunDir,
+        task_id: str,
+        on_fetched: Callable[[], None],
+    ) -> Evaluation:
         await self._world.step("evaluate", host.rollout_id)
         await anyio.sleep(1)
+        on_fetched()
+        await self._world.step("judge", host.rollout_id)
         self._world.evaluated.append(host.rollout_id)
         return self._world.evaluation
 

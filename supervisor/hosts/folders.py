@@ -19,3 +19,8 @@ def host_folder(scratch: Path, host_id: str) -> Path:
 def pilot_home(scratch: Path, host_id: str) -> Path:
     """The home of the process that plays on this host; the desktop sees nothing of it."""
     return scratch / f"autocad-bench-{host_id}-pilot"
+
+
+def tunnel_folder(scratch: Path, host_id: str) -> Path:
+    """The scratch folder of the plugin that carries a tunnel. Short: a socket's name in it has a bounded length."""
+    return scratch / f"autocad-bench-{host_id}-tunnel"

@@ -39,6 +39,7 @@ COLUMNS: Final = (
     "reasoning_tokens",
     "cost_usd",
     "requests_of_unknown_cost",
+    "judge_cost_usd",
 )
 # A spreadsheet takes a cell that begins so for a formula (OWASP, "CSV Injection").
 FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r")
@@ -89,6 +90,7 @@ def _values(run: Run, played: Played) -> tuple[object, ...]:
         # A number in plain digits: `0E-6` is no cell for a spreadsheet.
         f"{row.cost_usd:f}" if row.cost_usd is not None else None,
         row.requests_of_unknown_cost,
+        f"{row.judge_cost_usd:f}" if row.judge_cost_usd is not None else None,
     )
 
 

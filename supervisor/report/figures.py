@@ -50,7 +50,8 @@ class Cost(Record):
 
     `known_usd` is what all played rollouts are known to have cost, the void ones too; it is a lower bound when a
     rollout or a request is of unknown cost. `mean_usd` is over counted rollouts, so that a fault of ours makes no model
-    dearer; null when one of them is of unknown cost, a lower bound when `is_lower_bound`.
+    dearer; null when one of them is of unknown cost, a lower bound when `is_lower_bound`. `judge_usd` is what the
+    vision judge is known to have cost, and is in neither of them.
     """
 
     known_usd: Usd
@@ -58,6 +59,7 @@ class Cost(Record):
     is_lower_bound: bool
     rollouts_of_unknown_cost: int
     requests_of_unknown_cost: int
+    judge_usd: Usd
 
 
 class TaskFigures(Record):

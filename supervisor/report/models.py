@@ -145,4 +145,5 @@ def _cost(rollouts: Sequence[Played]) -> Cost:
         is_lower_bound=any(result.requests_of_unknown_cost for result in counted),
         rollouts_of_unknown_cost=sum(one.cost_usd is None for one in played),
         requests_of_unknown_cost=sum(one.requests_of_unknown_cost for one in played),
+        judge_usd=sum((one.judge_cost_usd for one in played if one.judge_cost_usd is not None), Decimal(0)),
     )

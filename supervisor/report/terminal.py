@@ -76,7 +76,8 @@ def _print_remarks(console: Console, model: ModelFigures) -> None:
         spearman = words.number(model.agreement.spearman, 3)
         apart = f"mean |J-D| {model.agreement.mean_absolute_difference:.3f} over {model.agreement.count}"
         judges = ", ".join(model.judge_ids)
-        _say(console, f"{model.model}: judge {judges}: Spearman {spearman}, {apart}, {len(model.reviews)} to review")
+        said = f"judge {judges} for ${model.cost.judge_usd:.2f}: Spearman {spearman}, {apart}"
+        _say(console, f"{model.model}: {said}, {len(model.reviews)} to review")
     for review in model.reviews:
         where = f"{review.run}/{review.rollout_id}"
         _say(console, f"review: {where}: deterministic {review.deterministic:.3f}, judge {review.judge:.3f}")

@@ -87,11 +87,11 @@ def test_debug_keeps_a_crash_log_without_keys(
 def test_a_command_knows_only_the_environment_that_it_is_given(plan_world: Any) -> None:
     """The environment is handed in, so that a key of the test machine never decides anything."""
     plan_world.config["judge"] = {"judge_id": "vj-1", "provider": "openai", "model": "gpt"}
-    without = plan_world.plan()
+    without = plan_world.plan("--skip-direct-model-check")
     plan_world.environment["OPENAI_API_KEY"] = "sk-canary-0123456789"
 
     assert "judge_credential_missing" in without.codes
-    assert "judge_credential_missing" not in plan_world.plan().codes
+    assert "judge_credential_missing" not in plan_world.plan("--skip-direct-model-check").codes
 
 
 def test_an_issue_prevents_the_launch_and_prints_the_plan(plan_world: Any) -> None:

@@ -205,6 +205,7 @@ def test_the_summary_says_how_many_were_not_started_and_what_was_paid(tmp_path: 
     assert "not started: 4 rollouts: cost_limit: the batch has cost $1.00" in table.getvalue()
     assert {
         "known_usd": f"{paid:f}",
+        "judge_usd": "0",
         "rollouts_of_unknown_cost": 0,
         "requests_of_unknown_cost": 0,
     } == json.loads(document.getvalue())["cost"]

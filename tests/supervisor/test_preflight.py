@@ -110,13 +110,8 @@ def _oracle(turns: Any) -> Callable[[Any], None]:
     return lambda world: world.write_oracle("line", turns)
 
 
-def _judge(*, key: bool) -> Callable[[Any], None]:
-    def change(world: Any) -> None:
-        world.config["judge"] = {"judge_id": "vj-1", "provider": "openai", "model": "gpt"}
-        if key:
-            world.environment["OPENAI_API_KEY"] = "sk-canary-0123456789"
-
-    return change
+def _judge(world: Any) -> None:
+    world.config["judge"] = {"judge_id": "vj-1", "provider": "openai", "model": "gpt"}
 
 
 def _spoil(path: str, content: bytes | None) -> Callable[[Any], None]:
@@ -218,8 +213,9 @@ MISTAKES: list[tuple[str, str | None, int, Callable[[Any], None]]] = [
     ("price_missing", "rollouts[0].model", 3, _vendor_with(pricing="prices.json", key=True)),
     ("pricing_missing", "pricing", 3, _at("pricing", value="no-prices.json")),
     ("pricing_invalid", "pricing", 3, _spoil("prices.json", b'{"rows": {"a/b": {"input": 1.5, "output": "2"}}}')),
-    ("judge_not_built", "judge", 3, _judge(key=True)),
-    ("judge_credential_missing", "judge.provider", 3, _judge(key=False)),
+    ("judge_credential_missing", "judge.provider", 3, _judge),
+    ("judge_uncalibrated", "judge.judge_id", 3, _judge),
+    ("judge_unpriced", "judge.model", 3, _judge),
     ("cache_missing", "evaluator.gold_cache", 3, _at("evaluator", "gold_cache", value="no-gold")),
     ("cache_missing", "evaluator.gold_cache", 3, _spoil("gold/ezdxf-1.0.0/line/render.png", None)),
     ("cache_checksum", "evaluator.gold_cache", 3, _spoil("gold/ezdxf-1.0.0/line/render.png", b"rendez")),
@@ -300,6 +296,8 @@ def test_every_listed_code_is_tried() -> None:
         "check_failed",
         # test_preflight_ec2.py
         *EC2_CODES,
+        # test_judge_preflight.py
+        "judge_model_unknown",
         # test_catalogs.py
         "aws_credentials_missing",
         "catalog_refused",
