@@ -250,6 +250,10 @@ class FakeCloud:
         found = [machine for machine in self.ours() if machine.order.tags.get("HostId") == host_id]
         return found[-1] if found else None
 
+    def has_launched(self, order: LaunchOrder) -> bool:
+        """Whether this token made a machine in this zone: then every later answer to it names that machine."""
+        return (order.client_token, self.zones[order.subnet_id]) in self._launches
+
     def hear(self, host_id: str) -> bool:
         """An authenticated call reaches the host's broker and moves its dead-man timer. False when nobody is there."""
         machine = self.machine_of(host_id)

@@ -201,7 +201,10 @@ class Launcher:
                     quota_s = now_s
                 match error.kind:
                     case FaultKind.CAPACITY | FaultKind.SUBNET_FULL:
-                        return error.kind
+                        # EC2 answers a repeated request with what the first one launched. A look costs little, and
+                        # going on without one would be a second machine if it ever did not.
+                        found = await self._find(host, launch) if launch.is_doubtful else None
+                        return found or error.kind
                     case FaultKind.QUOTA if are_others_alive() or now_s - quota_s < QUOTA_S_MAX:
                         self._on_quota_refused()
                         search.quota_s += await self._wait_for_quota(host)
@@ -239,14 +242,8 @@ class Launcher:
         until_s = self._ambient.elapsed_s() + LOOK_UP_S
         tries = 0
         while True:
-            try:
-                found = await self._asker.once(lambda cloud: cloud.find_instances({"client-token": [token]}))
-            except CloudError:
-                found = []
-            if found:
-                with anyio.CancelScope(shield=True):
-                    await _own(host, launch, found[0])
-                return found[0]
+            if (instance := await self._find(host, launch)) is not None:
+                return instance
             tries += 1
             pause_s = jittered_s(self._ambient, tries)
             if self._ambient.elapsed_s() + pause_s >= until_s:
@@ -256,6 +253,18 @@ class Launcher:
                     hint="It is looked for again when the batch ends; later: autocad-bench reconcile.",
                 ) from last
             await self._ambient.sleep(pause_s)
+
+    async def _find(self, host: HostOrder, launch: Launch) -> Instance | None:
+        token = launch.order.client_token
+        try:
+            found = await self._asker.once(lambda cloud: cloud.find_instances({"client-token": [token]}))
+        except CloudError:
+            return None
+        if not found:
+            return None
+        with anyio.CancelScope(shield=True):
+            await _own(host, launch, found[0])
+        return found[0]
 
     async def _wait_for_quota(self, host: HostOrder) -> float:
         pause_s = self._ambient.chance.uniform(*QUOTA_S)

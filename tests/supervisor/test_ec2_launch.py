@@ -194,6 +194,16 @@ def test_no_other_subnet_is_tried_while_an_answer_is_unknown() -> None:
     assert [A, B] == notes.subnets()
 
 
+def test_a_refusal_after_a_lost_answer_is_not_believed_before_the_token_was_looked_for() -> None:
+    """EC2 promises that it cannot happen; if it did, going on would be a second machine for one host."""
+    cloud = FakeCloud(trouble=Script(RunInstances=[lost(), refused(FaultKind.CAPACITY)]))
+    notes, failure = launch_on(cloud)
+
+    assert failure is None
+    assert [A] == notes.subnets()
+    assert 1 == len(cloud.ours())
+
+
 def test_answers_that_stay_lost_are_looked_up_by_token_and_adopted() -> None:
     """EC2 knows what a token launched even when RunInstances itself never answers."""
     cloud = FakeCloud(trouble=Script(RunInstances=[lost()] * 6))
