@@ -265,10 +265,10 @@ class Ec2World(FakeWorld):
         self.tokens = MemoryTokens(self.cloud)
 
     async def step(self, name: str, rollout_id: str) -> None:
-        await FakeWorld.step(self, name, rollout_id)
         if self.cloud.controller.is_dead:
             # Pilots and calls to brokers die with the controller.
             await anyio.sleep_forever()
+        await FakeWorld.step(self, name, rollout_id)
         self._settle()
         if name in {"identity", "lease", "reset", "heartbeat", "health", "turn", "save", "evaluate"}:
             for host in self.alive.values():
@@ -325,7 +325,7 @@ class Ec2World(FakeWorld):
             config,
             cloud=self.cloud,
             cloud_bridge=CloudBridge(self.cloud),
-            tunnels=lambda host, instance_id: FakeTunnel(self, host, instance_id),
+            tunnels=lambda host, instance_id, say: FakeTunnel(self, host, instance_id),
             relays=lambda say: FakeRelay(self),
             certificate=signer().pem,
             broker_version="1.0",

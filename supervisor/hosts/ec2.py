@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Literal, Self
 
@@ -28,6 +28,7 @@ from supervisor.hosts.ec2_draft import draft_of, facts_of, is_same
 from supervisor.hosts.ec2_ending import Ender, ReadLedger
 from supervisor.hosts.ec2_expiry import Expiry
 from supervisor.hosts.ec2_launch import LaunchBook, Launcher
+from supervisor.hosts.ec2_live import Live, end_of
 from supervisor.hosts.ec2_timing import timing_of
 from supervisor.hosts.ec2_watch import POLL_S, Watcher
 from supervisor.hosts.ec2_way import MEND_S, MakeRelay, MakeTunnel, Way
@@ -43,23 +44,6 @@ from supervisor.race import Broken, first_of
 TOKEN_MARGIN_S: Final = 60.0
 # A describe call that must come through before a host that may still live is given up.
 REATTACH_S: Final = 60.0
-
-
-@dataclass(slots=True)
-class _Live:
-    """What this controller knows of one host. `boot_until_s` is a time of `elapsed_s`."""
-
-    rollout_id: str
-    say: Callable[[str], None]
-    book: LaunchBook | None = None
-    instance: Instance | None = None
-    boot_until_s: float = 0.0
-    ways: list[Way] = field(default_factory=list)
-
-    @property
-    def instance_ids(self) -> list[str]:
-        launched = [] if self.book is None else self.book.instance_ids
-        return launched if self.instance is None else [*launched, self.instance.instance_id]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +80,7 @@ class Ec2Hosts:
         self._ambient = ambient
         self._tokens = parts.tokens
         self._batch_id = parts.batch_id
-        self._live: dict[str, _Live] = {}
+        self._live: dict[str, Live] = {}
         self._has_had_hosts = False
         # Whoever launched last hears what concerns all of them.
         self._listener: Callable[[str], None] | None = None
@@ -180,7 +164,7 @@ class Ec2Hosts:
         token = SecretStr(secrets.token_urlsafe(32))
         draft = draft_of(self._config, order, token, now=self._ambient.utc_now())
         book = LaunchBook()
-        live = self._live[order.host_id] = _Live(order.rollout_id, order.say, book)
+        live = self._live[order.host_id] = Live(order.rollout_id, order.say, book)
         self._has_had_hosts = True
         self._listener = order.say
         live.instance = await self._launcher.launch(
@@ -212,14 +196,14 @@ class Ec2Hosts:
                 cause=Cause.TUNNEL,
                 hint="Raise the limit of open files of this user.",
             ) from error
-        way = Way(self._parts.tunnels(host, instance_id), relay)
+        way = Way(self._parts.tunnels(host, instance_id, live.say), relay)
         live.ways.append(way)
         within_s = max(MEND_S, live.boot_until_s - self._ambient.elapsed_s())
         opened = await first_of(
             lambda: way.open(self._group, within_s=within_s), lambda: self._watcher.wait_ended(instance_id)
         )
         if isinstance(opened, Broken):
-            raise _launch_error(f"{_end_of(opened.reason)} before its broker answered")
+            raise _launch_error(f"{end_of(opened.reason)} before its broker answered")
         return way.address
 
     async def prove(self, host: Host, broker: HostBroker) -> Host:
@@ -266,7 +250,7 @@ class Ec2Hosts:
         if live is None or live.instance is None:
             await anyio.sleep_forever()
             raise AssertionError("unreachable")
-        return _end_of(await self._watcher.wait_ended(live.instance.instance_id))
+        return end_of(await self._watcher.wait_ended(live.instance.instance_id))
 
     async def wait_lost(self, host_id: str) -> LostState:
         """An instance says nothing by itself: its health is asked for."""
@@ -321,7 +305,7 @@ class Ec2Hosts:
             return None
         if len(found) != 1 or not is_same(found[0], history, batch_id=batch_id):
             return None
-        live = self._live[history.host_id] = _Live(history.rollout_id, self._say, instance=found[0])
+        live = self._live[history.host_id] = Live(history.rollout_id, self._say, instance=found[0])
         live.boot_until_s = self._ambient.elapsed_s() + MEND_S
         self._has_had_hosts = True
         self._watcher.watch(found[0], is_booting=False)
@@ -349,12 +333,12 @@ class Ec2Hosts:
             return await self._watcher.wait_past_pending(instance.instance_id)
         raise _launch_error(f"instance {instance.instance_id} did not run within {self._config.boot_s:.0f} s")
 
-    async def _wait_agent(self, live: _Live, instance: Instance) -> None:
+    async def _wait_agent(self, live: Live, instance: Instance) -> None:
         name = instance.instance_id
         with anyio.move_on_after(max(0.0, live.boot_until_s - self._ambient.elapsed_s())):
             reached = await first_of(lambda: self._watcher.wait_agent(name), lambda: self._watcher.wait_ended(name))
             if isinstance(reached, Broken):
-                raise _launch_error(f"{_end_of(reached.reason)} while it booted")
+                raise _launch_error(f"{end_of(reached.reason)} while it booted")
             return
         raise _launch_error(f"the SSM agent of instance {name} was not online within {self._config.boot_s:.0f} s")
 
@@ -395,11 +379,6 @@ class Ec2Hosts:
 
     def _check_batch(self, batch_id: str) -> None:
         assert batch_id == self._batch_id, "a provider serves one batch"
-
-
-def _end_of(instance: Instance) -> str:
-    reason = f" ({instance.reason})" if instance.reason else ""
-    return f"instance {instance.instance_id} is {instance.state.value}{reason}"
 
 
 def _launch_error(message: str) -> HostError:

@@ -34,11 +34,14 @@ class Relay(Protocol):
     def close(self) -> None: ...
 
 
-MakeTunnel = Callable[[Host, str], Tunnel]
+Say = Callable[[str], None]
+"""Prints one line for people."""
+
+MakeTunnel = Callable[[Host, str, Say], Tunnel]
 """A tunnel, not open yet, to the broker of a host on the instance with this id."""
 
-MakeRelay = Callable[[Callable[[str], None]], Relay]
-"""A relay on a free port, given what prints one line for people. Raises `OSError`."""
+MakeRelay = Callable[[Say], Relay]
+"""A relay on a free port. Raises `OSError`."""
 
 
 class Way:

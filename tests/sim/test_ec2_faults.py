@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import signal
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -27,15 +28,17 @@ from contract.errors import BenchError
 from contract.phases import Cause, Outcome, Phase
 from contract.rollout_records import RolloutSpec
 from contract.run_dir import BatchDir
-from supervisor.batch import execute
+from supervisor.batch import EXIT_INTERRUPTED, execute
 from supervisor.cloud.ports import FaultKind, LaunchOrder
 from supervisor.equipment import Equipment
 from supervisor.keepers import Keepers
+from supervisor.launch import PilotEnd
 from supervisor.prepared import PreparedBatch
 from supervisor.reconcile import end as reconcile
 from supervisor.resume import resume
 from tests.batch_fakes import (
     broker_error,
+    died_pilot,
     host_error,
     in_virtual_time,
     ledger_events,
@@ -64,6 +67,7 @@ class Chaos:
     cloud: FakeCloud
     chance: random.Random
     rate: float
+    interrupts_left: int
     world: Ec2World = field(init=False)
 
     def on_call(self, action: str, order: object) -> Trouble | None:
@@ -79,6 +83,9 @@ class Chaos:
         return Trouble(fault(kind, action), is_carried_out=is_carried_out, delay_s=delay_s)
 
     async def on_step(self, step: str, rollout_id: str) -> None:
+        if self.interrupts_left and self.chance.random() < 0.02:
+            self.interrupts_left -= 1
+            signal.raise_signal(signal.SIGTERM)
         if self.chance.random() >= self.rate / 3:
             return
         match step:
@@ -94,6 +101,9 @@ class Chaos:
             machine = self.cloud.machine_of(spec.host.host_id)
             assert machine is not None
             self.cloud.end(machine.instance_id)
+
+    def ending(self, spec: RolloutSpec) -> PilotEnd | None:
+        return died_pilot(spec) if self.chance.random() < self.rate / 5 else None
 
     def stillborn(self, order: object) -> str | None:
         if self.chance.random() < self.rate / 4:
@@ -187,14 +197,19 @@ def _stage(folder: Path, seed: int, chance: random.Random) -> tuple[Stage, Chaos
         capacity=chance.choice([{}, {}, {"subnet-0000000a": 1}]),
         decoys_of_a_kind=DECOYS_OF_A_KIND,
     )
-    chaos = Chaos(cloud, random.Random(seed + 1), rate=chance.choice([0.0, 0.05, 0.15, 0.3]))
+    chaos = Chaos(
+        cloud,
+        random.Random(seed + 1),
+        rate=chance.choice([0.0, 0.05, 0.15, 0.3]),
+        interrupts_left=chance.choice([0, 0, 0, 1, 2]),
+    )
     prepared = prepare(
         folder, count=count, max_concurrency=chance.randint(1, count), host=ec2_host(lease_s=LEASE_S), mode="shared"
     )
     world = Ec2World(cloud=cloud, turns=chance.randint(1, 6), turn_s=chance.uniform(1, 20))
     chaos.world = world
     cloud.trouble, cloud.stillborn = chaos.on_call, chaos.stillborn
-    world.trouble, world.on_turn = chaos.on_step, chaos.on_turn
+    world.trouble, world.on_turn, world.ending = chaos.on_step, chaos.on_turn, chaos.ending
     ambient = replace(virtual_ambient(), chance=random.Random(seed + 2))
     return Stage(folder, cloud, world, prepared, ambient), chaos
 
@@ -210,12 +225,13 @@ def test_no_machine_outlives_its_lease_or_the_next_reconciler(tmp_path: Path, se
     async def story() -> None:
         with anyio.fail_after(VIRTUAL_S_MAX):
             # A batch of this size does some hundred deeds; a few of the moments lie behind its end.
-            code = await stage.control(stage.execute, dies_at=chance.randint(1, 60 + 60 * len(stage.prepared.rollouts)))
-            has_died = code is None
-            if not has_died:
-                _assert_ended_well(stage, chaos, calm=chaos.rate == 0)
-            elif stage.batch_dir.state.exists():
-                await _after_a_death(stage, chance)
+            dies_at = chance.randint(1, 60 + 60 * len(stage.prepared.rollouts))
+            code = await stage.control(stage.execute, dies_at=dies_at)
+            if code is None:
+                if stage.batch_dir.state.exists():
+                    await _after_a_death(stage, chance)
+            else:
+                await _after_an_end(stage, chaos, code)
             # The longest silence that a guest bears, the longest boot before it, and the look of its timer.
             await anyio.sleep(LEASE_S + 100)
             assert [] == cloud.alive()
@@ -270,13 +286,23 @@ def _calm_down(cloud: FakeCloud, calm: bool) -> None:
         cloud.trouble = lambda action, order: None
 
 
-def _assert_ended_well(stage: Stage, chaos: Chaos, *, calm: bool) -> None:
-    _assert_each_ended_once(stage)
-    rows = read_state(stage.batch_dir).rollouts
-    if calm:
-        assert [Outcome.SCORED] * len(rows) == [row.outcome for row in rows]
-        assert [] == stage.cloud.alive()
+async def _after_an_end(stage: Stage, chaos: Chaos, code: int) -> None:
+    is_calm = chaos.rate == 0
+    while True:
+        _assert_each_ended_once(stage)
         assert 0 == stage.world.places_held
+        if is_calm:
+            assert [] == stage.cloud.alive()
+        if code != EXIT_INTERRUPTED:
+            break
+        resumed = await stage.control(stage.resume, dies_at=NEVER)
+        assert resumed is not None
+        code = resumed
+    rows = read_state(stage.batch_dir).rollouts
+    assert Phase.QUEUED not in {row.phase for row in rows}
+    if is_calm:
+        assert {Outcome.SCORED, Outcome.VOID} >= {row.outcome for row in rows}
+        assert {None, Cause.INTERRUPTED} >= {row.cause for row in rows}
 
 
 def _assert_each_ended_once(stage: Stage) -> None:
