@@ -1,7 +1,7 @@
 # `make help` lists what there is. Every target sets up what it needs.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check e2e sim bench lock clean
+.PHONY: help setup demo demo-ec2 test check e2e sim bench lock clean
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -22,6 +22,9 @@ setup: .venv/.ready  ## Install Python packages into .venv and the desktop's Deb
 
 demo: setup  ## Play every task with the oracle on LibreCAD and print the scores (MODE=shared, OUT=folder)
 	@$(BIN)/autocad-bench-batch --config configs/local-demo.json --mode $(MODE) --output-dir "$(OUT)" --execute
+
+demo-ec2: setup  ## The same batch on EC2 hosts of a stand-in AWS on this machine (MODE=shared, OUT=folder)
+	@$(BIN)/python scripts/demo_ec2.py --mode $(MODE) --output-dir "$(OUT)"
 
 check: .venv/.ready  ## The gate for each commit: format, lint, types, import rules, fast tests
 	@$(BIN)/ruff format --check .
