@@ -54,7 +54,7 @@ def agents(page: Answer) -> dict[str, Agent]:
     """The agents of one page of DescribeInstanceInformation, by instance id."""
     return {
         _text(item["InstanceId"]): Agent(is_online=item["PingStatus"] == "Online", version=_text(item["AgentVersion"]))
-        for item in page.get("InstanceInformationList", [])
+        for item in page["InstanceInformationList"]
     }
 
 
@@ -76,9 +76,7 @@ def quota_limit(code: str, *, is_default: bool) -> Callable[[Answer], Quota]:
 
 def default_vcpus(page: Answer) -> dict[str, int]:
     """The default vCPUs of each type of one page of DescribeInstanceTypes."""
-    return {
-        _text(item["InstanceType"]): _count(item["VCpuInfo"]["DefaultVCpus"]) for item in page.get("InstanceTypes", [])
-    }
+    return {_text(item["InstanceType"]): _count(item["VCpuInfo"]["DefaultVCpus"]) for item in page["InstanceTypes"]}
 
 
 def unused_reservations(page: Answer) -> list[Reservation]:
@@ -88,9 +86,14 @@ def unused_reservations(page: Answer) -> list[Reservation]:
     """
     return [
         Reservation(_text(item["InstanceType"]), _count(item["AvailableInstanceCount"]))
-        for item in page.get("CapacityReservations", [])
+        for item in page["CapacityReservations"]
         if item.get("ReservationType") != "capacity-block" and item["AvailableInstanceCount"]
     ]
+
+
+def schedule_arn(answer: Answer) -> str:
+    """The ARN of a schedule that CreateSchedule has made."""
+    return _text(answer["ScheduleArn"])
 
 
 def devices(answer: Answer) -> tuple[str, ...]:

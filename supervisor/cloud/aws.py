@@ -173,9 +173,10 @@ class AwsCloud:
         """CreateSchedule for one time, to the second."""
         # A role's ARN names the partition (aws, aws-cn, aws-us-gov) that the target's must name too.
         partition = role_arn.split(":")[1]
+        action = "scheduler:CreateSchedule"
         try:
-            _call(
-                "scheduler:CreateSchedule",
+            answer = _call(
+                action,
                 self._clients.scheduler.create_schedule,
                 Name=name,
                 ScheduleExpression=f"at({at.astimezone(UTC):%Y-%m-%dT%H:%M:%S})",
@@ -191,6 +192,8 @@ class AwsCloud:
         except CloudError as error:
             if error.code != "ConflictException":
                 raise
+            return
+        read(action, answers.schedule_arn, answer)
 
     def delete_expiry(self, name: str) -> None:
         """DeleteSchedule."""
