@@ -1,6 +1,6 @@
 """The report's page in a real browser: self-contained, without a word on its console, every plot to be seen.
 
-It needs the package `playwright` and Debian's `chromium` (350 MB), which no target installs; without them it is skipped.
+It needs the package `playwright` and Debian's `chromium` (350 MB), which no target installs; else it is skipped.
 `.venv/bin/pip install playwright && apt-get install chromium`, then `make e2e`.
 """
 
