@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -12,6 +12,7 @@ from contract.errors import ConfigError, StateError
 from contract.evaluation_records import EvaluatorName, ScoreDelta
 from contract.records import read_record
 from contract.run_dir import BatchDir
+from supervisor.inspecting import Inspection, inspect_attempt
 from supervisor.issues import did_you_mean, few
 from supervisor.rescore_pool import score_all
 from supervisor.rescore_worker import NEVER_SCORED, RescoreOrder, was_scored
@@ -22,12 +23,13 @@ TABLE_COLUMNS_MIN: Final = 120
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One rollout: its second score, or why there is none."""
+    """One rollout: its second score, or why there is none. `inspection` is of a DWG drawing that was asked for."""
 
     rollout_id: str
     folder: Path | None
     delta: ScoreDelta | None
     error: str | None
+    inspection: Inspection | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +47,17 @@ def run_evaluate(
 ) -> int:
     """Score one rollout of the batch in `folder` again, or all that were enabled.
 
+    When one rollout is named whose drawing is a DWG file, that is also read, to be looked at.
+
     Returns 1 when one of them could not be scored. Raises `ConfigError` for an unknown rollout or a folder that holds
     no batch.
     """
     archive = read_archive(folder, rollout_id, gold_cache)
-    return write_rows(archive, _score_again(archive), as_json=as_json, stream=stream)
+    rows = _score_again(archive)
+    if rollout_id is not None:
+        found = inspect_attempt(archive.batch_dir.rollout(rollout_id))
+        rows = [replace(row, inspection=found) for row in rows]
+    return write_rows(archive, rows, as_json=as_json, stream=stream)
 
 
 def read_archive(folder: Path, rollout_id: str | None, gold_cache: Path | None) -> Archive:
@@ -116,10 +124,18 @@ def _document(folder: Path, rows: list[Row]) -> dict[str, Any]:
                 "folder": str(row.folder) if row.folder else None,
                 "delta": row.delta.model_dump(mode="json") if row.delta else None,
                 "error": row.error,
+                **_inspection(row),
             }
             for row in rows
         ],
     }
+
+
+def _inspection(row: Row) -> dict[str, Any]:
+    if row.inspection is None:
+        return {}
+    folder = row.inspection.folder
+    return {"inspection": {"folder": str(folder) if folder else None, "summary": row.inspection.summary}}
 
 
 def _print_table(rows: list[Row], stream: IO[str], *, is_judged: bool) -> None:
@@ -145,6 +161,8 @@ def _print_table(rows: list[Row], stream: IO[str], *, is_judged: bool) -> None:
     for row in rows:
         if row.error:
             console.print(f"not scored: {row.rollout_id}: {row.error}", soft_wrap=True)
+        if row.inspection:
+            console.print(f"{row.rollout_id}: {row.inspection.summary}", soft_wrap=True)
 
 
 def _final(value: float | None) -> str:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import ezdwg
 import pytest
 
 from contract.evaluation_records import EvaluationStatus, EvaluatorName, Stage
@@ -79,3 +80,36 @@ def test_a_folder_without_a_batch_is_wrong_usage(plan_world: Any, tmp_path: Path
     ran = plan_world.bench("evaluate", str(tmp_path / "nothing"))
 
     assert 2 == ran.exit_code
+
+
+@pytest.mark.slow
+def test_a_dwg_attempt_is_looked_at_when_its_rollout_is_named(plan_world: Any, batch_dir: BatchDir) -> None:
+    """Facts and a picture stand beside the evaluation, marked as no pinned score; the score itself has not changed."""
+    drawing = ezdwg.new()
+    drawing.modelspace().add_line((0, 0), (100, 50))
+    drawing.modelspace().add_circle((50, 25), radius=10)
+    run_dir = batch_dir.rollout("oracle-dot")
+    drawing.save(str(run_dir.attempt("dwg")))
+    first = run_dir.evaluation.score.read_bytes()
+
+    ran = plan_world.bench("evaluate", str(batch_dir.root), "oracle-dot", "--json")
+    (row,) = json.loads(ran.stdout)["rollouts"]
+    folder = run_dir.evaluation.root / "inspected" / "0001"
+    facts = json.loads((folder / "metadata.json").read_bytes())
+
+    assert (0, True, str(folder)) == (ran.exit_code, row["delta"]["is_identical"], row["inspection"]["folder"])
+    assert "1 circle, 1 line" in row["inspection"]["summary"]
+    assert facts["evaluator"]["version"].endswith("+dwg")
+    assert ["metadata.json", "render.png"] == sorted(path.name for path in folder.iterdir())
+    assert first == run_dir.evaluation.score.read_bytes()
+
+
+@pytest.mark.slow
+def test_a_broken_dwg_is_said_and_changes_no_exit_status(plan_world: Any, batch_dir: BatchDir) -> None:
+    """Looking is an extra: what was scored stays scored."""
+    batch_dir.rollout("oracle-dot").attempt("dwg").write_bytes(b"AC1032" + bytes(100))
+
+    ran = plan_world.bench("evaluate", str(batch_dir.root), "oracle-dot")
+
+    assert 0 == ran.exit_code
+    assert "attempt.dwg cannot be read here" in ran.stdout
