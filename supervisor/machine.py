@@ -160,7 +160,7 @@ class ThisMachine:
 
     def read_cloud(self, host: Ec2HostConfig) -> CloudFacts | AwsCredentialsMissing:
         """Asks AWS itself."""
-        from supervisor.cloud.reading import read_account
+        from supervisor.cloud.account import read_account
 
         return read_account(host)
 

@@ -130,8 +130,8 @@ class CloudFacts:
                 yield getattr(self, field.name)
 
 
-# The fields that are not the answer to one question.
-_NO_QUESTIONS: Final = frozenset({"read_at", "clock_skew_s", "launches"})
+# The fields that are not the answer to one question, or to one that hangs on the answer to others.
+_NO_QUESTIONS: Final = frozenset({"read_at", "clock_skew_s", "launches", "vcpus"})
 
 
 def is_unreachable(error: CloudError) -> bool:

@@ -16,7 +16,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from contract.config import Ec2HostConfig
-from supervisor.aws_account import AwsCredentialsMissing
 from supervisor.cloud.facts import (
     Bucket,
     Caller,
@@ -35,6 +34,9 @@ if TYPE_CHECKING:
     from supervisor.cloud.clients import AwsClients
 
 DEADLINE_S: Final = 10.0
+# EC2 API request throttling: RunInstances has a bucket of 5 requests, refilled by 2 a second; dry runs count too.
+LAUNCHES_AT_ONCE: Final = 4
+LAUNCHES_PER_S: Final = 1.5
 
 Answers = dict[str, Any]
 Clock = Callable[[], datetime]
@@ -43,36 +45,6 @@ _Posted = queue.SimpleQueue[tuple[str, Any]]
 
 def _utc_now() -> datetime:
     return datetime.now(UTC)
-
-
-def _open_account(host: Ec2HostConfig) -> AwsClients:
-    from supervisor.cloud.clients import open_clients
-
-    return open_clients(region=host.region, profile=host.profile)
-
-
-def read_account(
-    host: Ec2HostConfig,
-    *,
-    deadline_s: float = DEADLINE_S,
-    utc_now: Clock = _utc_now,
-    open_account: Callable[[Ec2HostConfig], AwsClients] = _open_account,
-) -> CloudFacts | AwsCredentialsMissing:
-    """What the account of `host` has for a batch, or why nobody can ask. Never raises; returns within `deadline_s`."""
-    from supervisor.cloud.aws import AwsCloud
-
-    deadline = time.monotonic() + deadline_s
-    opened: queue.SimpleQueue[AwsClients | AwsCredentialsMissing] = queue.SimpleQueue()
-    # Credentials may come from a program or from a server, which may hang.
-    threading.Thread(target=_post_clients, args=(host, open_account, opened), name="aws-open", daemon=True).start()
-    try:
-        clients = opened.get(timeout=deadline_s)
-    except queue.Empty:
-        return _facts(host, {}, utc_now)
-    if isinstance(clients, AwsCredentialsMissing):
-        return clients
-    left_s = max(0.0, deadline - time.monotonic())
-    return read_cloud(host, clients, AwsCloud(clients), deadline_s=left_s, utc_now=utc_now)
 
 
 def read_cloud(
@@ -103,30 +75,22 @@ def read_cloud(
         waiting.discard(name)
         # Only now is it known whose sizes to ask for, and with which volumes a launch would be.
         later = _later_asks(name, host, answers, clients, cloud, utc_now)
-        for name, ask in later.items():
-            _start(name, ask, posted)
+        for number, (question, ask) in enumerate(later.items()):
+            _start(question, ask, posted, delay_s=max(0, number - LAUNCHES_AT_ONCE + 1) / LAUNCHES_PER_S)
         waiting |= later.keys()
     return _facts(host, answers, utc_now)
 
 
-def _post_clients(
-    host: Ec2HostConfig,
-    open_account: Callable[[Ec2HostConfig], AwsClients],
-    opened: queue.SimpleQueue[AwsClients | AwsCredentialsMissing],
-) -> None:
-    try:
-        opened.put(open_account(host))
-    except AwsCredentialsMissing as missing:
-        opened.put(missing)
-    # A configuration that botocore cannot read ends in errors of many classes; their texts may quote it.
-    except Exception as error:  # noqa: BLE001
-        message = f"the AWS configuration cannot be used ({type(error).__name__})"
-        opened.put(AwsCredentialsMissing(message, "Correct your AWS configuration files and variables."))
+def unanswered(host: Ec2HostConfig, *, utc_now: Clock = _utc_now) -> CloudFacts:
+    """The facts when time was up before anything could be asked."""
+    return _facts(host, {}, utc_now)
 
 
-def _start(name: str, ask: Callable[[], Any], posted: _Posted) -> None:
-    # A daemon: a server that hangs must not keep the command from ending.
-    threading.Thread(target=_post, args=(name, ask, posted), name=f"aws-{name}", daemon=True).start()
+def _start(name: str, ask: Callable[[], Any], posted: _Posted, *, delay_s: float = 0.0) -> None:
+    thread = threading.Timer(delay_s, _post, args=(name, ask, posted))
+    # A server that hangs must not keep the command from ending.
+    thread.daemon = True
+    thread.start()
 
 
 def _post(name: str, ask: Callable[[], Any], posted: _Posted) -> None:

@@ -15,6 +15,7 @@ from botocore.exceptions import ClientError, ConfigParseError, ReadTimeoutError
 
 from contract.config import Ec2HostConfig
 from supervisor.aws_account import AwsCredentialsMissing
+from supervisor.cloud.account import read_account
 from supervisor.cloud.aws import run_parameters
 from supervisor.cloud.clients import AwsClients
 from supervisor.cloud.facts import NO_ANSWER, Bucket, Caller, CloudFacts, Image, MachineType, SecurityGroup, Subnet
@@ -28,7 +29,7 @@ from supervisor.cloud.ports import (
     Quota,
     Reservation,
 )
-from supervisor.cloud.reading import read_account, read_cloud
+from supervisor.cloud.reading import read_cloud
 
 NOW = datetime(2026, 12, 2, 12, tzinfo=UTC)
 FIRST, SECOND = "subnet-0123456789abcdef0", "subnet-0123456789abcdef1"
