@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -124,11 +125,9 @@ class Lab:
             **changes,
         }
 
-    def client(self, service: str) -> Any:
+    def client(self, service: str, config: Any = None) -> Any:
         """A plain client of boto3 for this account, with the lab's own keys."""
-        import boto3
-
-        return boto3.Session(ACCESS_KEY, SECRET_KEY, region_name=self.region).client(service, endpoint_url=self.url)
+        return _session().client(service, region_name=self.region, endpoint_url=self.url, config=config)
 
     def note(self, call: Call, status: int | None) -> None:
         """Add to the journal."""
@@ -179,6 +178,14 @@ class Lab:
             self.machines.step()
             self.machines.watch_guests()
             self.schedules.fire((datetime.now(UTC) + timedelta(seconds=self.ahead_s)).strftime("%Y-%m-%dT%H:%M:%S"))
+
+
+@cache
+def _session() -> Any:
+    """Made once: a session reads AWS's descriptions of its services anew."""
+    import boto3
+
+    return boto3.Session(ACCESS_KEY, SECRET_KEY)
 
 
 @contextmanager
