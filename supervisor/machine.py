@@ -153,7 +153,7 @@ class ThisMachine:
         """Runs the plugin once, for its version."""
         from supervisor.hosts.ssm_plugin import PluginProblem, find_plugin
 
-        found = find_plugin(os.environ.get("PATH", os.defpath))
+        found = find_plugin(os.pathsep.join(os.get_exec_path()))
         if isinstance(found, PluginProblem):
             return PluginAnswer(False, found.message, found.hint)
         return PluginAnswer(True, f"{found.path}, version {found.version}")
