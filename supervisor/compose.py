@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from typing import Final
 
@@ -79,23 +79,38 @@ async def equip(
         )
 
 
+@contextmanager
+def local_tools(config: LocalHostConfig, ambient: Ambient) -> Iterator[HostTools]:
+    """Hosts, uploads and places on this machine until the block ends."""
+    with LoopbackUploads.opened() as uploads:
+        yield HostTools(
+            hosts=LocalHosts(config, bridge=ThreadBridge(4), tokens=KernelKeyring()),
+            uploads=uploads,
+            slots=Slots(slots_folder(), ThisMachine().capacity, ambient),
+        )
+
+
 @asynccontextmanager
 async def _tools(
     prepared: PreparedBatch, *, batch_dir: BatchDir, batch_id: str, ambient: Ambient
 ) -> AsyncIterator[HostTools]:
     host = prepared.config.host
     if isinstance(host, LocalHostConfig):
-        with LoopbackUploads.opened() as uploads:
-            yield HostTools(
-                hosts=LocalHosts(host, bridge=ThreadBridge(4), tokens=KernelKeyring()),
-                uploads=uploads,
-                slots=Slots(slots_folder(), ThisMachine().capacity, ambient),
-            )
+        with local_tools(host, ambient) as tools:
+            yield tools
         return
     # The SDK of AWS costs a quarter of a second and 24 MB, which batches on this machine do not pay.
-    from supervisor.compose_ec2 import ec2_tools
+    from supervisor.compose_ec2 import Ec2Facts, HostFiles, ec2_tools
 
-    async with ec2_tools(prepared, host, batch_dir=batch_dir, batch_id=batch_id, ambient=ambient) as tools:
+    assert prepared.identity_certificate is not None, "the preflight reads it"
+    facts = Ec2Facts(
+        certificate=prepared.identity_certificate,
+        broker_version=prepared.config.broker_version,
+        account=prepared.account,
+        max_concurrency=prepared.max_concurrency,
+    )
+    files = HostFiles(ledger=batch_dir.hosts, log_of=batch_dir.log)
+    async with ec2_tools(host, facts, files=files, batch_id=batch_id, ambient=ambient) as tools:
         yield tools
 
 

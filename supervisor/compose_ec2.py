@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from contract.ambient import Ambient
@@ -12,7 +14,6 @@ from contract.bridge import Bridge, ThreadBridge
 from contract.config import Ec2HostConfig
 from contract.errors import HostError
 from contract.phases import Cause
-from contract.run_dir import BatchDir
 from supervisor.aws_account import AwsCredentialsMissing
 from supervisor.capacity import Slots, slots_folder
 from supervisor.cloud.aws import AwsCloud
@@ -28,7 +29,6 @@ from supervisor.hosts.tunnel import BrokerProbe
 from supervisor.keyring import KernelKeyring
 from supervisor.ledger import read_ledger
 from supervisor.machine import ThisMachine
-from supervisor.prepared import PreparedBatch
 from supervisor.quota_gate import QuotaGate
 from supervisor.s3_uploads import S3Uploads
 
@@ -36,12 +36,29 @@ from supervisor.s3_uploads import S3Uploads
 CLOUD_THREADS_MAX: Final = 32
 
 
+@dataclass(frozen=True, slots=True)
+class Ec2Facts:
+    """What hosts are held to, and how many there may be at once. `certificate` is PEM; a null `account` is unknown."""
+
+    certificate: bytes
+    broker_version: str
+    account: str | None
+    max_concurrency: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostFiles:
+    """Where launches are written down, and where each rollout's host has its log."""
+
+    ledger: Path
+    log_of: Callable[[str], Path]
+
+
 @asynccontextmanager
 async def ec2_tools(
-    prepared: PreparedBatch, config: Ec2HostConfig, *, batch_dir: BatchDir, batch_id: str, ambient: Ambient
+    config: Ec2HostConfig, facts: Ec2Facts, *, files: HostFiles, batch_id: str, ambient: Ambient
 ) -> AsyncIterator[HostTools]:
     """Hosts, uploads and places on EC2 until the block ends. Raises `HostError` without credentials or plugin."""
-    assert prepared.identity_certificate is not None, "the preflight reads it"
     clients = _clients(config)
     try:
         cloud = AwsCloud(clients)
@@ -59,12 +76,12 @@ async def ec2_tools(
             config,
             cloud=cloud,
             cloud_bridge=bridge,
-            tunnels=_tunnels(config, cloud, bridge, prepared, batch_dir=batch_dir, ambient=ambient),
-            certificate=prepared.identity_certificate,
-            broker_version=prepared.config.broker_version,
-            account=prepared.account,
+            tunnels=_tunnels(config, cloud, bridge, facts, log_of=files.log_of, ambient=ambient),
+            certificate=facts.certificate,
+            broker_version=facts.broker_version,
+            account=facts.account,
             tokens=KernelKeyring(),
-            ledger=lambda: read_ledger(batch_dir.hosts),
+            ledger=lambda: read_ledger(files.ledger),
             batch_id=batch_id,
             ambient=ambient,
             on_quota_refused=gate.expire,
@@ -87,14 +104,14 @@ def _tunnels(
     config: Ec2HostConfig,
     cloud: AwsCloud,
     bridge: Bridge,
-    prepared: PreparedBatch,
+    facts: Ec2Facts,
     *,
-    batch_dir: BatchDir,
+    log_of: Callable[[str], Path],
     ambient: Ambient,
 ) -> MakeTunnel:
     search_path = os.pathsep.join(os.get_exec_path())
     plugin = _plugin(search_path)
-    probes = ThreadBridge(min(64, prepared.max_concurrency + 2), is_abandonable=True)
+    probes = ThreadBridge(min(64, facts.max_concurrency + 2), is_abandonable=True)
 
     def tunnel(host: Host, instance_id: str, say: Callable[[str], None]) -> SsmTunnel:
         return SsmTunnel(
@@ -105,7 +122,7 @@ def _tunnels(
             plugin=plugin,
             search_path=search_path,
             folder=tunnel_folder(SCRATCH, host.host_id),
-            log=batch_dir.log(host.rollout_id),
+            log=log_of(host.rollout_id),
             probe=BrokerProbe(host.token, probes),
             ambient=ambient,
             say=say,

@@ -49,8 +49,7 @@ from evaluator_client.windows import RENDER_SIZE_PX
 from supervisor.hosts.lease import BridgedBroker, Host, HostOrder, HostProvider, new_host_id
 from supervisor.ledger import Ledger
 
-# What a launch is tagged with, where a batch has its id and a rollout its own.
-BATCH_ID: Final = "gold-build"
+# What a launch is tagged with, where a batch's has the id of its rollout.
 ROLLOUT_ID: Final = "gold"
 
 
@@ -67,8 +66,12 @@ class GoldOrder:
 
 @dataclass(frozen=True, slots=True)
 class GoldHosts:
-    """What a build works with. `evaluator` is the one that must answer, `lease_s` what its host is asked for."""
+    """What a build works with. `evaluator` is the one that must answer, `lease_s` what its host is asked for.
 
+    `batch_id` is what the host is found by; no two builds share one.
+    """
+
+    batch_id: str
     hosts: HostProvider
     uploads: UploadStore
     bridge: Bridge
@@ -87,7 +90,7 @@ async def build_cache(orders: Sequence[GoldOrder], *, cache: Path, tools: GoldHo
     demand_new(cache)
     for order in orders:
         _demand_small(order)
-    scratch = cache.with_name(f".{cache.name}.{secrets.token_hex(4)}.building")
+    scratch = scratch_of(cache, tools.batch_id)
     try:
         scratch.mkdir(parents=True)
     except OSError as error:
@@ -103,6 +106,11 @@ async def build_cache(orders: Sequence[GoldOrder], *, cache: Path, tools: GoldHo
         if not (scratch / "host-left").exists():
             shutil.rmtree(scratch, ignore_errors=True)
     return entries
+
+
+def scratch_of(cache: Path, batch_id: str) -> Path:
+    """Where a build works, beside the cache: it holds the ledger `hosts.jsonl` and the log `host.log`."""
+    return cache.with_name(f".{cache.name}.{batch_id}.building")
 
 
 def demand_new(cache: Path) -> None:
@@ -147,7 +155,7 @@ async def _host(scratch: Path, tools: GoldHosts) -> AsyncIterator[_Leased]:
         undo.push_async_callback(_end, tools, ledger, host_id, scratch)
         order = HostOrder(
             host_id=host_id,
-            batch_id=BATCH_ID,
+            batch_id=tools.batch_id,
             rollout_id=ROLLOUT_ID,
             log=scratch / "host.log",
             note=note,
@@ -280,7 +288,7 @@ async def _end(tools: GoldHosts, ledger: Ledger, host_id: str, scratch: Path) ->
         mark.touch()
         with anyio.move_on_after(tools.hosts.timing.release_s):
             try:
-                await tools.hosts.terminate(host_id, batch_id=BATCH_ID)
+                await tools.hosts.terminate(host_id, batch_id=tools.batch_id)
                 await ledger.note("released", host_id=host_id, rollout_id=ROLLOUT_ID)
                 mark.unlink()
             except (HostError, DiskError) as error:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Final
@@ -17,7 +19,8 @@ from contract.errors import ConfigError, EvaluationError
 from contract.evaluation_records import EvaluatorName
 from evaluator_client.gold import GoldEntry, read_manifest, verify_cache
 from supervisor.config_reading import read_config
-from supervisor.gold_build import GoldHosts, GoldOrder, build_cache, demand_new
+from supervisor.equipment import HostTools
+from supervisor.gold_build import GoldHosts, GoldOrder, build_cache, demand_new, scratch_of
 from supervisor.issues import did_you_mean
 from supervisor.suite import LoadedTask, load_tasks
 
@@ -69,7 +72,7 @@ def run_build(
         errors.write(line + "\n")
         errors.flush()
 
-    entries = anyio.run(_build, config, orders, gold_cache, say, ambient)
+    entries = anyio.run(_build, config, root, orders, gold_cache, say, ambient)
     document = {
         "schema": BUILD_SCHEMA,
         "ok": True,
@@ -83,33 +86,57 @@ def run_build(
 
 
 async def _build(
-    config: BatchConfig, orders: list[GoldOrder], cache: Path, say: Callable[[str], None], ambient: Ambient
+    config: BatchConfig, root: Path, orders: list[GoldOrder], cache: Path, say: Callable[[str], None], ambient: Ambient
 ) -> list[GoldEntry]:
-    from supervisor.hosts.local import LocalHosts
-    from supervisor.keyring import KernelKeyring
-    from supervisor.uploads import LoopbackUploads
-
-    host = config.host
-    if not isinstance(host, LocalHostConfig):
-        raise ConfigError(
-            "golds are built on local hosts only",
-            hint='Use a config with {"kind": "local"}.',
-            code="host_kind_not_built",
-            field="host.kind",
-        )
-    # A build that ends takes its host along, also when it is killed.
-    host = host.model_copy(update={"orphan_s": 0.0})
-    with LoopbackUploads.opened() as uploads:
-        tools = GoldHosts(
-            hosts=LocalHosts(host, bridge=ThreadBridge(_THREADS), tokens=KernelKeyring()),
-            uploads=uploads,
+    batch_id = f"gold-{secrets.token_hex(6)}"
+    async with _tools(config, root, scratch_of(cache, batch_id), batch_id, ambient) as tools:
+        hosts = GoldHosts(
+            batch_id=batch_id,
+            hosts=tools.hosts,
+            uploads=tools.uploads,
             bridge=ThreadBridge(_THREADS),
             ambient=ambient,
             evaluator=EvaluatorName(name=config.evaluator.name, version=config.evaluator.version),
-            lease_s=host.lease_s,
+            lease_s=config.host.lease_s,
             say=say,
         )
-        return await build_cache(orders, cache=cache, tools=tools)
+        return await build_cache(orders, cache=cache, tools=hosts)
+
+
+@asynccontextmanager
+async def _tools(
+    config: BatchConfig, root: Path, scratch: Path, batch_id: str, ambient: Ambient
+) -> AsyncIterator[HostTools]:
+    from supervisor.compose import local_tools
+
+    if isinstance(config.host, LocalHostConfig):
+        # A build that ends takes its host along, also when it is killed.
+        with local_tools(config.host.model_copy(update={"orphan_s": 0.0}), ambient) as tools:
+            yield tools
+        return
+    from supervisor.compose_ec2 import Ec2Facts, HostFiles, ec2_tools
+
+    facts = Ec2Facts(
+        certificate=_certificate(root / config.host.identity_certificate),
+        broker_version=config.broker_version,
+        account=None,
+        max_concurrency=1,
+    )
+    files = HostFiles(ledger=scratch / "hosts.jsonl", log_of=lambda _: scratch / "host.log")
+    async with ec2_tools(config.host, facts, files=files, batch_id=batch_id, ambient=ambient) as tools:
+        yield tools
+
+
+def _certificate(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read the identity certificate {path}: {error.strerror or error}",
+            hint="See docs/ec2.md for where it comes from.",
+            code="identity_certificate",
+            field="host.identity_certificate",
+        ) from error
 
 
 def _orders(config: BatchConfig, root: Path, drawings: Path, names: tuple[str, ...]) -> list[GoldOrder]:

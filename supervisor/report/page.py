@@ -23,7 +23,7 @@ h1{font-size:1.6rem}h2{font-size:1.25rem;margin-top:2.5rem;border-top:1px solid 
 h3{font-size:1rem;margin:1.5rem 0 .5rem}p,li{max-width:60rem}.note{color:var(--soft)}.warn{font-weight:600}
 .wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums}
 th,td{padding:.25rem .7rem;border-bottom:1px solid var(--rule);text-align:right;white-space:nowrap}
-th{color:var(--soft);font-weight:600}.w{text-align:left}td.w:last-child{white-space:normal}
+th{color:var(--soft);font-weight:600}.w{text-align:left}td.w:last-child{white-space:normal;min-width:18rem}
 svg{display:block;height:auto;width:100%}svg[width]{width:auto}svg text{fill:var(--ink);font-size:12px}
 .grid{stroke:var(--rule)}.bar{stroke:var(--soft);stroke-width:1.5}.break{stroke:var(--ink);stroke-dasharray:3 4}
 .line{fill:none;stroke:var(--accent);stroke-width:1.5}.dot{fill:var(--accent);stroke:var(--accent);stroke-width:2}

@@ -56,6 +56,7 @@ def build(
         config = LocalHostConfig(kind="local", driver=driver)
         with LoopbackUploads.opened() as uploads:
             tools = GoldHosts(
+                batch_id="gold-1",
                 hosts=LocalHosts(config, bridge=ThreadBridge(2), tokens=KernelKeyring(), **more),
                 uploads=uploads,
                 bridge=ThreadBridge(2),
