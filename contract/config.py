@@ -74,7 +74,7 @@ class Ec2HostConfig(Record):
     broker_port: Annotated[int, Field(ge=1, le=65_535)] = 8765
     lease_s: Annotated[float, Field(ge=60, le=86_400)] = 900.0
     lifetime_s: Annotated[float, Field(ge=600, le=604_800)] = 43_200.0
-    boot_s: Annotated[float, Field(ge=10, le=7_200)] = 1_200.0
+    boot_s: Annotated[float, Field(ge=10, le=7_200)] = 900.0
     expiry_role_arn: Annotated[str, Field(pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/.+$")] | None = None
 
 

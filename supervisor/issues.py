@@ -33,6 +33,7 @@ EC2_CODES: Final = frozenset(
         "launch_refused",
         "quota_exceeded",
         "expiry_role",
+        "boot_longer_than_lease",
         # What an instance is made of
         "ami_missing",
         "ami_not_available",

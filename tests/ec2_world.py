@@ -71,7 +71,7 @@ def ec2_host(**changes: Any) -> dict[str, Any]:
         "owner": "me",
         "lease_s": 300,
         "lifetime_s": 3600,
-        "boot_s": 600,
+        "boot_s": 300,
         **changes,
     }
 

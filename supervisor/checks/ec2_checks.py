@@ -26,6 +26,19 @@ CLOCK_SKEW_MAX: Final = timedelta(minutes=5)
 
 
 @for_ec2
+def host_times(subject: Subject, host: Ec2HostConfig) -> Finding:
+    """An instance that still boots is not taken for one whose controller is gone."""
+    detail = f"boot {host.boot_s:.0f} s, lease {host.lease_s:.0f} s, lifetime {host.lifetime_s:.0f} s"
+    if host.boot_s <= host.lease_s:
+        return Finding(detail)
+    message = (
+        f"an instance may boot for {host.boot_s:.0f} s, and shuts itself down after {host.lease_s:.0f} s of silence"
+    )
+    hint = "Make `lease_s` at least as long as `boot_s`."
+    return Finding(detail, (Issue("boot_longer_than_lease", message, hint, "host.boot_s"),))
+
+
+@for_ec2
 def aws_identity(subject: Subject, host: Ec2HostConfig) -> Finding:
     """Whose credentials these are; account and ARN stand in the detail."""
     if not subject.may_ask_aws:

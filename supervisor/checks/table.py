@@ -52,6 +52,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     Check("pricing", model_checks.pricing, ("pricing", "rollouts")),
     Check("evaluator", gold_checks.evaluator, ("evaluator", "host.kind", "host.driver")),
     Check("gold_cache", gold_checks.gold_cache, ("evaluator", "rollouts")),
+    Check("host_times", ec2_checks.host_times, (*_HOST, "host.boot_s", "host.lease_s")),
     Check("aws_identity", ec2_checks.aws_identity, _HOST),
     Check("clock", ec2_checks.clock, _HOST),
     Check("ami", ec2_checks.ami, (*_HOST, "host.driver")),

@@ -23,6 +23,8 @@ _LINUX: Final = r"""#!/bin/sh
 {start_line}
 set -eu
 mkdir -p /run/autocad-bench /var/lib/autocad-bench
+# One that lies in the image is that of another instance.
+rm -f {deadline}
 echo $(( $(date +%s) + {lifetime_s} )) > /var/lib/autocad-bench/ends-at
 cat > /usr/local/sbin/autocad-bench-deadman <<'SCRIPT'
 #!/bin/sh
@@ -62,6 +64,8 @@ _WINDOWS: Final = r"""<powershell>
 {start_line}
 $folder = 'C:\ProgramData\autocad-bench'
 New-Item -ItemType Directory -Force -Path $folder | Out-Null
+# One that lies in the image is that of another instance.
+Remove-Item -Force -ErrorAction SilentlyContinue -Path '{deadline}'
 $epoch = [DateTimeOffset]::UtcNow.ToUnixTimeSeconds()
 Set-Content -Path "$folder\ends-at" -Value ($epoch + {lifetime_s})
 $script = @'

@@ -201,6 +201,7 @@ LOST = _error(FaultKind.AMBIGUOUS, "ReadTimeoutError", "ec2:DescribeImages")
 
 # One mistake each, the one code that must come of it, and the field that it names.
 MISTAKES: list[tuple[str, str, Change]] = [
+    ("boot_longer_than_lease", "host.boot_s", _host(boot_s=901)),
     ("aws_credentials_missing", "host.profile", _credentials),
     ("aws_credentials_refused", "host.profile", _all_fail(_expired, clock_skew_s=None)),
     ("clock_skew", "host.region", _all_fail(_too_late, clock_skew_s=1_200.0)),
