@@ -17,6 +17,7 @@ from contract.errors import StateError
 from contract.records import read_record
 from contract.run_dir import BatchDir
 from supervisor.cloud.ports import Cloud, Instance
+from supervisor.hosts.folders import SCRATCH, remove_traces
 from supervisor.hosts.local import LocalHosts
 from supervisor.keyring import KernelKeyring
 from supervisor.ledger import HostHistory, read_ledger
@@ -115,6 +116,8 @@ class Ec2Keeper:
             partial(ec2_leftovers.look, self._cloud, histories, batch_id=self._batch_id, owner=self._owner)
         )
         await bridge.call(partial(ec2_leftovers.end, self._cloud, found))
+        for host_id in self._hosts:
+            remove_traces(SCRATCH, host_id)
 
 
 class NothingLeft:

@@ -32,6 +32,7 @@ from supervisor.hosts.ec2_live import Live, end_of
 from supervisor.hosts.ec2_timing import timing_of
 from supervisor.hosts.ec2_watch import POLL_S, Watcher
 from supervisor.hosts.ec2_way import MEND_S, MakeRelay, MakeTunnel, Way
+from supervisor.hosts.folders import SCRATCH, remove_traces
 from supervisor.hosts.identity import verify_instance
 from supervisor.hosts.lease import Host, HostBroker, HostOrder, LostState
 from supervisor.hosts.proof import prove_twice
@@ -366,6 +367,7 @@ class Ec2Hosts:
             for instance_id in live.instance_ids:
                 self._watcher.forget(instance_id)
         self._tokens.forget(host_id)
+        remove_traces(SCRATCH, host_id)
         await self._expiry.delete(host_id)
 
     async def _close_ways(self) -> None:

@@ -84,6 +84,9 @@ class Way:
             if await self._tunnel.healthy():
                 # The broker answers again: it was slow, or another watch has had the tunnel opened meanwhile.
                 return
+            if self._is_closed:
+                # While the broker was asked; a tunnel that is opened now nobody would close.
+                return
             self._relay.point_to(None)
             await self._open_tunnel(MEND_S)
 
