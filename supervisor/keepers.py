@@ -6,6 +6,7 @@ A keeper proves by the batch's own ledger what is the batch's, and touches nothi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -13,7 +14,7 @@ from typing import Protocol
 
 from contract.bridge import ThreadBridge
 from contract.config import BatchConfig, Ec2HostConfig, LocalHostConfig
-from contract.errors import StateError
+from contract.errors import HostError, StateError
 from contract.records import read_record
 from contract.run_dir import BatchDir
 from supervisor.cloud.ports import Cloud, Instance
@@ -138,6 +139,7 @@ class Keepers:
     open_cloud: OpenCloud
     _clouds: dict[tuple[str, str | None], Cloud] = field(default_factory=dict)
     _alive: dict[tuple[str, str | None, str], tuple[Instance, ...]] = field(default_factory=dict)
+    _seen: dict[tuple[str, str | None, str], Ec2HostConfig] = field(default_factory=dict)
 
     def keeper_of(self, batch_dir: BatchDir, batch_id: str) -> Keeper:
         """The keeper for this batch's kind of host. Raises `StateError`, or `HostError` when its cloud is shut."""
@@ -152,19 +154,26 @@ class Keepers:
                 f"the account of its instances is unknown: {batch_dir.config} cannot be used",
                 hint="Restore the file, or find the instances by their BatchId tag.",
             )
+        self._seen.setdefault((config.region, config.profile, config.owner), config)
         is_closed = all(host.is_over for host in hosts.values())
         if is_closed and all(batch_id != instance.tags.get("BatchId") for instance in self._alive_of(config)):
             return NothingLeft()
         return Ec2Keeper(self._cloud_of(config), hosts, batch_id=batch_id, owner=config.owner)
 
     def expired(self, now: datetime) -> tuple[Instance, ...]:
-        """Instances of the accounts seen so far that have outlived their `ExpiresAt`, whichever batch's they are."""
-        if not self._alive:
+        """Instances of the accounts seen so far that have outlived their `ExpiresAt`, whichever batch's they are.
+
+        An account that cannot be asked has none here: the findings of its batches say that it could not.
+        """
+        if not self._seen:
             return ()
         from supervisor.hosts.ec2_leftovers import is_expired
 
-        seen = {instance.instance_id: instance for alive in self._alive.values() for instance in alive}
-        return tuple(instance for instance in seen.values() if is_expired(instance, now))
+        found: dict[str, Instance] = {}
+        for config in self._seen.values():
+            with suppress(HostError):
+                found |= {instance.instance_id: instance for instance in self._alive_of(config)}
+        return tuple(instance for instance in found.values() if is_expired(instance, now))
 
     def _cloud_of(self, config: Ec2HostConfig) -> Cloud:
         account = (config.region, config.profile)
