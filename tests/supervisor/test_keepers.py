@@ -115,7 +115,7 @@ def end(batch_dir: BatchDir, account: Account) -> reconcile.BatchFindings:
 
 
 def test_what_the_ledger_proves_is_ended_in_one_request(batch_dir: BatchDir) -> None:
-    """By instance id, and by the client token of a launch whose answer was lost. The records say what became of them."""
+    """By instance id, and by the client token of a launch whose answer was lost; the records say what became of them."""
     account = Account([instance("i-0", token="t-0"), instance("i-1", token="t-1")])
 
     found = end(batch_dir, account)
