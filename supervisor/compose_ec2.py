@@ -32,8 +32,12 @@ from supervisor.machine import ThisMachine
 from supervisor.quota_gate import QuotaGate
 from supervisor.s3_uploads import S3Uploads
 
-# Calls to AWS take tens of milliseconds; a hundred rollouts that start and end together wait for few of them.
-CLOUD_THREADS_MAX: Final = 32
+# Calls to AWS take tens of milliseconds, and 25 s where it hangs. Each kind of call has threads of its own, so that
+# tunnels that cannot be opened never keep an instance from being ended.
+HOST_THREADS_MAX: Final = 16
+TUNNEL_THREADS_MAX: Final = 24
+QUOTA_THREADS_MAX: Final = 2
+FETCH_THREADS_MAX: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +66,22 @@ async def ec2_tools(
     clients = _clients(config)
     try:
         cloud = AwsCloud(clients)
-        # A launch must learn its answer even when nobody waits for it any more, so calls are not abandoned.
-        bridge = ThreadBridge(CLOUD_THREADS_MAX)
         gate = QuotaGate(
             Slots(slots_folder(), ThisMachine().capacity, ambient),
             config,
             cloud=cloud,
-            bridge=bridge,
+            bridge=ThreadBridge(QUOTA_THREADS_MAX, is_abandonable=True),
             batch_id=batch_id,
             ambient=ambient,
         )
         hosts = Ec2Hosts.opened(
             config,
             cloud=cloud,
-            cloud_bridge=bridge,
-            tunnels=_tunnels(config, cloud, bridge, facts, log_of=files.log_of, ambient=ambient),
+            # A launch must learn its answer even when nobody waits for it any more, so calls are not abandoned.
+            cloud_bridge=ThreadBridge(HOST_THREADS_MAX),
+            tunnels=_tunnels(
+                config, cloud, ThreadBridge(TUNNEL_THREADS_MAX), facts, log_of=files.log_of, ambient=ambient
+            ),
             certificate=facts.certificate,
             broker_version=facts.broker_version,
             account=facts.account,
@@ -87,15 +92,18 @@ async def ec2_tools(
             on_quota_refused=gate.expire,
         )
         async with hosts as opened:
-            uploads = S3Uploads(clients, bucket=config.artifact_bucket, batch_id=batch_id, bridge=bridge)
+            uploads = S3Uploads(
+                clients, bucket=config.artifact_bucket, batch_id=batch_id, bridge=ThreadBridge(FETCH_THREADS_MAX)
+            )
             yield HostTools(hosts=opened, uploads=uploads, slots=gate)
     finally:
         clients.close()
 
 
 def _clients(config: Ec2HostConfig) -> AwsClients:
+    threads = HOST_THREADS_MAX + TUNNEL_THREADS_MAX + QUOTA_THREADS_MAX + FETCH_THREADS_MAX
     try:
-        return open_clients(region=config.region, profile=config.profile, threads_max=CLOUD_THREADS_MAX)
+        return open_clients(region=config.region, profile=config.profile, threads_max=threads)
     except AwsCredentialsMissing as error:
         raise HostError(error.message, cause=Cause.HOST_LAUNCH, hint=error.hint) from error
 
