@@ -247,7 +247,9 @@ class _Leased:
     async def _fetch(
         self, name: str, folder: Path, *, bytes_max: int, call: Callable[[str, UploadGrant], ArtifactReply]
     ) -> Path:
-        grant = self.tools.uploads.grant(name, bytes_max=bytes_max, dest=folder / name)
+        grant = await self.tools.bridge.call(
+            partial(self.tools.uploads.grant, name, bytes_max=bytes_max, dest=folder / name)
+        )
         request_id = f"gold-{secrets.token_hex(8)}"
         reply = await self.tools.bridge.call(lambda: call(request_id, grant))
         if not reply.is_present or reply.sha256 is None:

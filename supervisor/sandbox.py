@@ -300,7 +300,9 @@ async def _hand_over(seat: Seat, handed: HandedOff) -> None:
     dest = seat.run_dir.attempt(hosts.extension)
     try:
         with anyio.move_on_after(hosts.timing.hand_over_s):
-            grant = uploads.grant("attempt", bytes_max=ARTIFACT_BYTES_MAX, dest=dest)
+            grant = await seat.equipment.disk.call(
+                partial(uploads.grant, "attempt", bytes_max=ARTIFACT_BYTES_MAX, dest=dest)
+            )
             reply = await broker.save(
                 SaveRequest(request_id=f"hand-over-{handed.host.host_id}", lease_id=handed.lease_id, upload=grant)
             )
