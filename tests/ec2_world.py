@@ -160,6 +160,7 @@ class FakeTunnel:
         self._host = host
         self._instance_id = instance_id
         self._broken: anyio.Event | None = None
+        self.is_cut_off = False
 
     async def open(self) -> int:
         world = self._world

@@ -122,6 +122,7 @@ class TunnelWorld:
         self.cloud = SessionCloud(port)
         self.said: list[str] = []
         self.waits: list[float] = []
+        self.on_wait: Callable[[], None] = lambda: None
         self.probes: list[Probed] = []
         # Not in pytest's folder, whose path is too long for a UNIX socket.
         self._short = Path(tempfile.mkdtemp())
@@ -192,6 +193,7 @@ class TunnelWorld:
 
     async def _sleep(self, seconds: float) -> None:
         self.waits.append(seconds)
+        self.on_wait()
         await anyio.sleep(0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from contract.broker_client import Patience
@@ -17,7 +18,8 @@ HEARTBEAT_S: Final = 15.0
 RESETS_S: Final = 600.0
 # What is behind `terminate`: its own bound, the tunnel's (20 s when all of it hangs), and the schedule.
 RELEASE_S: Final = END_S + 40.0
-# A tunnel is opened again behind the port meanwhile.
+# A tunnel is opened again behind the port meanwhile, and that may have to wait until AWS can be reached again: a host
+# is lost only when its lease is over.
 PATIENCE: Final = Patience(read_s=60.0, lost_s=MEND_S + 60.0)
 # The next heartbeat is the repetition.
 HEARTBEAT_PATIENCE: Final = Patience(connect_s=5.0, read_s=10.0, tries=1)
@@ -36,6 +38,6 @@ def timing_of(config: Ec2HostConfig) -> HostTiming:
         hand_over_s=HAND_OVER_S,
         heartbeat_s=HEARTBEAT_S,
         misses_max=MISSES_MAX,
-        patience=PATIENCE,
+        patience=replace(PATIENCE, lost_s=max(PATIENCE.lost_s, config.lease_s)),
         heartbeat_patience=HEARTBEAT_PATIENCE,
     )

@@ -88,7 +88,13 @@ class Way:
                 # While the broker was asked; a tunnel that is opened now nobody would close.
                 return
             self._relay.point_to(None)
-            await self._open_tunnel(MEND_S)
+            try:
+                await self._open_tunnel(MEND_S)
+            except HostError:
+                if not self._tunnel.is_cut_off:
+                    raise
+                # The host may be well, and for as long as its lease it waits for us: the next miss tries again.
+                self._is_told = True
 
     async def close(self) -> None:
         """End tunnel and port. Idempotent."""

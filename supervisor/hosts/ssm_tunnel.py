@@ -111,6 +111,7 @@ class SsmTunnel:
         self._session_ids: list[str] = []
         self._is_agent_good = False
         self._waits_for = "nothing yet"
+        self._is_cut_off = False
 
     async def open(self) -> int:
         """See `Tunnel.open`. Raises `HostError` (`tunnel`) after three plugins, after `open_s`, or for good reason."""
@@ -124,6 +125,11 @@ class SsmTunnel:
         if in_time.cancelled_caught:
             raise self._error(f"no tunnel after {self._open_s:.0f} s; it was waiting for this: {self._waits_for}")
         raise self._error("it was closed while it was being opened", hint="The host is being ended; nothing to do.")
+
+    @property
+    def is_cut_off(self) -> bool:
+        """See `Tunnel.is_cut_off`: AWS was not reached, or turned everybody away."""
+        return self._is_cut_off
 
     async def wait_broken(self) -> None:
         """See `Tunnel.wait_broken`. A plugin that lives and carries nothing is not noticed here, but by `healthy`."""
@@ -174,9 +180,12 @@ class SsmTunnel:
         for attempt in count():
             try:
                 access = await self._bridge.call(self._cloud.plugin_access)
-                return await self._start_shielded(), access
+                session = await self._start_shielded()
+                self._is_cut_off = False
+                return session, access
             except CloudError as error:
                 self._waits_for = error.message
+                self._is_cut_off = error.kind in {FaultKind.THROTTLE, FaultKind.AMBIGUOUS}
                 match error.kind:
                     case FaultKind.NOT_CONNECTED | FaultKind.NOT_FOUND:
                         await self._ambient.sleep(NOT_YET_S)

@@ -21,6 +21,14 @@ PROBE_S: Final = 8.0
 class Tunnel(Protocol):
     """One way to one port of one host, opened and opened again by one task at a time. All else any task may call."""
 
+    @property
+    def is_cut_off(self) -> bool:
+        """True when the newest opening came to nothing because nobody could be asked for a way at all.
+
+        Then it says nothing about the host: this machine's own way out may be down for a while.
+        """
+        ...
+
     async def open(self) -> int:
         """A port on loopback behind which the broker answers; what was open before is closed. Raises `HostError`.
 

@@ -104,6 +104,35 @@ def test_a_broken_tunnel_is_told_once_so_that_nobody_spins() -> None:
     assert 1 == len(told)
 
 
+def test_a_network_that_is_down_for_minutes_costs_no_host() -> None:
+    """Nobody can be asked for a tunnel then; the host waits for its lease, and so do those who speak to it."""
+    cloud = FakeCloud()
+
+    async def work(world: Ec2World, hosts: Ec2Hosts, notes: Notes) -> None:
+        host, broker = await bring_up(world, hosts, notes)
+        tunnel = list(world.tunnels.values())[-1]
+        down_until = anyio.current_time() + 400
+
+        async def network(step: str, rollout_id: str) -> None:
+            if step == "tunnel":
+                tunnel.is_cut_off = True
+                await anyio.sleep(max(0.0, down_until - anyio.current_time()))
+                tunnel.is_cut_off = False
+
+        world.trouble = network
+        tunnel.break_down()
+        await hosts.wait_tunnel_broken(host.host_id)
+        tries = 0
+        while len(world.opened) < 2:
+            tries += 1
+            await hosts.mend_tunnel(host.host_id, misses=tries)
+        assert 400 <= anyio.current_time() - (down_until - 400) <= 500
+        assert host.boot_id == (await broker.health()).boot_id
+        assert hosts.timing.patience.lost_s >= 3000
+
+    play(cloud, work, lease_s=3000)
+
+
 def test_a_tunnel_that_cannot_be_opened_ends_the_rollout_with_that_cause() -> None:
     """The record says what was lost: the way, not the host."""
     cloud = FakeCloud()

@@ -285,6 +285,24 @@ def test_a_lost_answer_is_said_and_asked_again(world: TunnelWorld) -> None:
     assert 1 == sum("a session nobody knows may stay open" in line for line in world.said)
 
 
+@pytest.mark.parametrize(
+    ("kind", "is_cut_off"),
+    [(FaultKind.AMBIGUOUS, True), (FaultKind.THROTTLE, True), (FaultKind.NOT_CONNECTED, False)],
+)
+def test_a_way_out_that_is_down_is_not_taken_for_a_lost_host(
+    world: TunnelWorld, kind: FaultKind, is_cut_off: bool
+) -> None:
+    """Whoever holds the tunnel learns whether AWS was reached at all; once it was, that is over."""
+    tunnel = world.tunnel()
+    world.cloud.start_errors = [cloud_error(kind), cloud_error(FaultKind.DENIED)]
+    seen: list[bool] = []
+    world.on_wait = lambda: seen.append(tunnel.is_cut_off)
+    refused(tunnel)
+
+    assert [is_cut_off] == seen
+    assert not tunnel.is_cut_off
+
+
 def test_a_refused_signature_is_tried_with_fresh_credentials_twice(world: TunnelWorld) -> None:
     """Then it is the operator's turn."""
     world.cloud.start_errors = [cloud_error(FaultKind.SIGNING)] * 2
