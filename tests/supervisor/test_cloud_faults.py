@@ -298,7 +298,7 @@ def test_instances_are_named_where_the_code_says_so(code: str, message: str, nam
 SECRETS = [
     "You are not authorized to perform this operation. Encoded authorization failure message: canary" + "Ab9-_" * 80,
     (
-        "The request signature we calculated does not match.\n\nThe Canonical String for this request should have been\n"
+        "The signature does not match.\n\nThe Canonical String for this request should have been\n"
         "'POST\n/\n\nhost:x\nx-amz-security-token:canary\n'"
     ),
     "see https://bucket.s3.amazonaws.com/canary?X-Amz-Signature=canary for more",
