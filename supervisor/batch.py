@@ -228,7 +228,8 @@ async def _reconcile_at_exit(work: _Work) -> None:
 async def _reconcile(work: _Work, hosts: Sequence[HostHistory]) -> None:
     """End what is alive of these hosts, and whatever is left of those that nobody has seen end."""
     ids = [host.host_id for host in hosts if not host.is_over]
-    rollout_of = {host.host_id: host.rollout_id for host in hosts}
+    # A look by tags may find hosts that are not among these.
+    rollout_of = {host.host_id: host.rollout_id for host in read_ledger(work.batch_dir.hosts).values()}
     bound_s = work.equipment.hosts.timing.release_s
     try:
         with anyio.move_on_after(bound_s) as bound:
