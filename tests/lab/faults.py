@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-Kind = Literal["error", "delay", "drop_before", "drop_after"]
+Kind = Literal["error", "delay", "drop_before", "drop_after", "cut"]
 
 # What changes something or costs something; a dry run of any of them does neither.
 MUTATING = frozenset(
@@ -28,6 +28,10 @@ MUTATING = frozenset(
         "DeleteObject",
     }
 )
+
+
+# DescribeInstances without filter, id and page size has a smaller bucket of its own.
+UNFILTERED = "DescribeInstances without a filter"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`drop_after` carries the request out and loses the answer; `drop_before` loses the request."""
+    """`drop_after` carries the request out and loses the answer; `drop_before` loses the request.
+
+    `cut` carries it out and ends the connection in the middle of the answer's body.
+    """
 
     kind: Kind
     code: str = "InternalError"
@@ -127,4 +134,5 @@ def buckets_of_ec2() -> dict[str, Bucket]:
         "TerminateInstances": Bucket(100, 5),
         "CreateTags": Bucket(100, 10),
         "DescribeInstances": Bucket(100, 20),
+        UNFILTERED: Bucket(50, 10),
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import threading
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -28,24 +29,25 @@ class ServiceError(Exception):
 
 @dataclass
 class SsmSession:
-    """One session. Its token opens one data channel, and nobody is told it twice."""
+    """One session. `tokens` are those that were told, the newest last; each opens one data channel."""
 
     session_id: str
     instance_id: str
-    token: str
+    tokens: list[str] = field(default_factory=list)
     is_open: bool = True
 
 
 @dataclass
 class Sessions:
-    """SSM of one account: who is connected, and which sessions are open."""
+    """SSM of one account: who is connected, and which sessions are open. Safe to call from any thread."""
 
     lab: Lab
     all: dict[str, SsmSession] = field(default_factory=dict)
+    _guard: threading.Lock = field(default_factory=threading.Lock)
 
     def open_ids(self) -> list[str]:
         """Sessions that nobody has ended, on instances that live."""
-        return [one.session_id for one in self.all.values() if one.is_open]
+        return [one.session_id for one in self._listed() if one.is_open]
 
     def answer(self, action: str, request: dict[str, Any]) -> dict[str, Any]:
         """One call. Raises `ServiceError`."""
@@ -54,21 +56,28 @@ class Sessions:
                 return self._start(request)
             case "TerminateSession" | "ResumeSession":
                 session = self.all.get(request["SessionId"])
-                if session is None:
+                if session is None or (action == "ResumeSession" and not session.is_open):
                     raise ServiceError("DoesNotExistException", "The session does not exist")
                 if action == "TerminateSession":
                     session.is_open = False
                     return {"SessionId": session.session_id}
                 return self._opened(session)
+            case "GetConnectionStatus":
+                is_online = self.lab.machines.is_agent_online(request["Target"])
+                return {"Target": request["Target"], "Status": "connected" if is_online else "notconnected"}
             case "DescribeInstanceInformation":
                 return {"InstanceInformationList": self._information(request)}
         raise ServiceError("InvalidAction", f"the lab has no {action}")
 
     def end_of(self, instance_id: str) -> None:
         """An instance that ends takes its sessions with it."""
-        for session in self.all.values():
+        for session in self._listed():
             if session.instance_id == instance_id:
                 session.is_open = False
+
+    def _listed(self) -> list[SsmSession]:
+        with self._guard:
+            return list(self.all.values())
 
     def _start(self, request: dict[str, Any]) -> dict[str, Any]:
         instance_id = request["Target"]
@@ -76,20 +85,23 @@ class Sessions:
             raise ServiceError("InvalidDocument", "The document does not exist")
         if not self.lab.machines.is_agent_online(instance_id):
             raise ServiceError("TargetNotConnected", f"{instance_id} is not connected.")
-        session = SsmSession(f"lab-{secrets.token_hex(8)}", instance_id, secrets.token_urlsafe(48))
-        self.all[session.session_id] = session
+        session = SsmSession(f"lab-{secrets.token_hex(8)}", instance_id)
+        with self._guard:
+            self.all[session.session_id] = session
         return self._opened(session)
 
     def _opened(self, session: SsmSession) -> dict[str, Any]:
         port = self.lab.machines.broker_port(session.instance_id)
+        session.tokens.append(secrets.token_urlsafe(48))
         return {
             "SessionId": session.session_id,
-            "TokenValue": session.token,
+            "TokenValue": session.tokens[-1],
             "StreamUrl": f"tcp://127.0.0.1:{port}",
         }
 
     def _information(self, request: dict[str, Any]) -> list[dict[str, Any]]:
-        wanted = [value for item in request.get("Filters", []) for value in item["Values"]]
+        asked = [value for item in request.get("Filters", []) for value in item["Values"]]
+        wanted = asked if request.get("Filters") else self.lab.machines.ids()
         return [
             {
                 "InstanceId": instance_id,
@@ -134,12 +146,28 @@ class Schedules:
     lab: Lab
     pending: dict[str, dict[str, Any]] = field(default_factory=dict)
 
+    def answer(self, action: str, name: str, request: dict[str, Any]) -> dict[str, Any]:
+        """One call about the schedule of this name. Raises `ServiceError`."""
+        match action:
+            case "CreateSchedule":
+                return self.create(name, request)
+            case "DeleteSchedule":
+                return self.delete(name)
+            case _:
+                return self.show(name)
+
     def create(self, name: str, request: dict[str, Any]) -> dict[str, Any]:
         """CreateSchedule. Raises `ServiceError`."""
         if name in self.pending:
             raise ServiceError("ConflictException", f"Schedule {name} already exists.", status=409)
         self.pending[name] = request
         return {"ScheduleArn": f"arn:aws:scheduler:{self.lab.region}:{self.lab.account}:schedule/default/{name}"}
+
+    def show(self, name: str) -> dict[str, Any]:
+        """GetSchedule. Raises `ServiceError`."""
+        if name not in self.pending:
+            raise ServiceError("ResourceNotFoundException", f"Schedule {name} does not exist.", status=404)
+        return {"Name": name, **self.pending[name]}
 
     def delete(self, name: str) -> dict[str, Any]:
         """DeleteSchedule. Raises `ServiceError`."""

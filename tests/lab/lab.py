@@ -28,26 +28,32 @@ INSTANCE_TYPE = "g4dn.xlarge"
 BUCKET = "lab-artifacts"
 PROFILE = "lab-instance"
 TICK_S = 0.2
+# What the client tokens of other people begin with.
+DECOY = "decoy-"
 
 
 @dataclass
 class Lab:
     """The whole account. Fields may be changed at any time; `opened` makes one.
 
-    `boot_s`, `agent_s` and `stop_s` are how long an instance is pending, until its agent is online, and shutting down;
-    `visible_after_s` is how long the index lags. `ahead_s` sets the lab's clock forward for dead-man timers,
-    schedules and signatures. `denied` are permissions that the caller lacks (`ec2:RunInstances`).
+    `boot_s`, `agent_s` and `stop_s` are how long an instance is pending, until its agent is online, and shutting down.
+    `visible_after_s` is how long a launch stays unknown to filters and ids, `forgotten_after_s` how long a terminated
+    one is still shown. `ghosts` are shown by filters, and their ids are NotFound. `ahead_s` sets the lab's clock
+    forward for dead-man timers, schedules and presigned URLs. `denied` are permissions that the caller lacks
+    (`ec2:RunInstances`).
     """
 
     folder: Path
     region: str = REGION
     account: str = ACCOUNT
+    access_key: str = ACCESS_KEY
     secret_key: str = SECRET_KEY
     has_guests: bool = True
     boot_s: float = 0.3
     agent_s: float = 0.3
     stop_s: float = 0.5
     visible_after_s: float = 0.0
+    forgotten_after_s: float = 3_600.0
     ahead_s: float = 0.0
     agent_version: str = AGENT_VERSION
     is_throttling: bool = True
@@ -55,6 +61,7 @@ class Lab:
     capacity: dict[str, int] = field(default_factory=dict)
     reservations: dict[str, int] = field(default_factory=dict)
     dies_in_pending: set[str] = field(default_factory=set)
+    ghosts: set[str] = field(default_factory=set)
     denied: set[str] = field(default_factory=set)
     document_changes: dict[str, Any] = field(default_factory=dict)
     bedrock_models: list[dict[str, Any]] = field(default_factory=list)
@@ -102,8 +109,8 @@ class Lab:
             "LANG": "C.UTF-8",
             "HOME": str(_made(self.folder / "home")),
             "AWS_ENDPOINT_URL": self.url,
-            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
-            "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+            "AWS_ACCESS_KEY_ID": self.access_key,
+            "AWS_SECRET_ACCESS_KEY": self.secret_key,
             "AWS_EC2_METADATA_DISABLED": "true",
             "AWS_CONFIG_FILE": str(self.folder / "no-config"),
             "AWS_SHARED_CREDENTIALS_FILE": str(self.folder / "no-credentials"),
@@ -131,6 +138,8 @@ class Lab:
 
     def note(self, call: Call, status: int | None) -> None:
         """Add to the journal."""
+        if (call.client_token or "").startswith(DECOY):
+            return
         with self.lock:
             self.calls.append(replace(call, status=status))
 
@@ -149,29 +158,46 @@ class Lab:
         return self.machines.alive()
 
     def double_launches(self) -> list[str]:
-        """Hosts of which two instances were ever alive at once under different tokens of one launch."""
-        seen: dict[str, list[str]] = {}
-        for machine in self.machines.all.values():
-            seen.setdefault(machine.token, []).append(machine.instance_id)
-        return [token for token, ids in seen.items() if len(ids) > 1]
+        """Hosts that had two instances alive at the same time, by their host ids."""
+        return self.machines.twice_alive()
 
     def decoy(self, *, tags: dict[str, str], is_ended: bool = False) -> str:
         """An instance of somebody else with these tags. Returns its id."""
+        listed = [{"Key": key, "Value": value} for key, value in tags.items()]
         made = self.client("ec2").run_instances(
             ImageId=self.ami_id,
             InstanceType="t3.micro",
             MinCount=1,
             MaxCount=1,
             SubnetId=self.subnet_ids[0],
-            ClientToken=f"decoy-{len(self.machines.all)}",
-            TagSpecifications=[
-                {"ResourceType": "instance", "Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
-            ],
+            ClientToken=f"{DECOY}{len(self.machines.all)}",
+            **({"TagSpecifications": [{"ResourceType": "instance", "Tags": listed}]} if listed else {}),
         )
         instance_id = str(made["Instances"][0]["InstanceId"])
         if is_ended:
             self.machines.shut_down(instance_id)
         return instance_id
+
+    def decoys(self, tags: dict[str, str], *, each: int = 1) -> list[str]:
+        """Instances that only look like those with these tags, `each` of every kind. Returns the ids.
+
+        Another owner's, a sibling batch's, one with exactly these tags and in no ledger, one that was just ended, a
+        ghost, and one without a tag. Throttling does not count them, and the journal does not hold them.
+        """
+        was_throttling, self.is_throttling = self.is_throttling, False
+        try:
+            made = []
+            for _ in range(each):
+                made.append(self.decoy(tags={**tags, "Owner": "somebody-else"}))
+                made.append(self.decoy(tags={**tags, "BatchId": f"{tags.get('BatchId', '')}-sibling"}))
+                made.append(self.decoy(tags=tags))
+                made.append(self.decoy(tags=tags, is_ended=True))
+                made.append(self.decoy(tags=tags))
+                self.machines.haunt(made[-1])
+                made.append(self.decoy(tags={}))
+            return made
+        finally:
+            self.is_throttling = was_throttling
 
     def _tick(self, stop: threading.Event) -> None:
         while not stop.wait(TICK_S):

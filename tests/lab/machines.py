@@ -15,6 +15,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -127,6 +128,15 @@ class Machines:
             self.lab.sessions.end_of(instance_id)
             self._kill(machine)
 
+    def haunt(self, instance_id: str) -> None:
+        """It is gone, and an index shows it running all the same."""
+        with self.lock:
+            machine = self.all[instance_id]
+            self.shut_down(instance_id)
+            self._set(machine, "terminated")
+            machine.model._state.name, machine.model._state.code = "running", STATES["running"]
+            self.lab.ghosts.add(instance_id)
+
     def reboot(self, instance_id: str) -> None:
         """Restart the guest's system: the same state folder, another boot."""
         with self.lock:
@@ -138,6 +148,38 @@ class Machines:
         """The guest's programs die, and the machine lives on."""
         with self.lock:
             self._kill(self.all[instance_id], keeps_port=True)
+
+    def ids(self) -> list[str]:
+        """Every instance that ever was."""
+        with self.lock:
+            return list(self.all)
+
+    def is_hidden(self, instance_id: str) -> bool:
+        """True while an index does not show it yet, and again when it has been terminated for long."""
+        machine = self.all[instance_id]
+        now_s = time.monotonic()
+        if now_s - machine.launched_s < self.lab.visible_after_s:
+            return True
+        is_over = machine.state == "terminated" and machine.ended_s is not None
+        return is_over and now_s - (machine.ended_s or 0.0) >= self.lab.forgotten_after_s
+
+    def is_unknown(self, instance_id: str) -> bool:
+        """True for an id that EC2 answers with NotFound: never launched, hidden, or a ghost of an index."""
+        return instance_id not in self.all or self.is_hidden(instance_id) or instance_id in self.lab.ghosts
+
+    def twice_alive(self) -> list[str]:
+        """Hosts that had two instances alive at the same time, by the host id of their user data."""
+        lives: dict[str, list[tuple[float, float]]] = {}
+        with self.lock:
+            for machine in self.all.values():
+                if machine.start is not None:
+                    ended_s = float("inf") if machine.ended_s is None else machine.ended_s
+                    lives.setdefault(machine.start.host_id, []).append((machine.launched_s, ended_s))
+        return [
+            host_id
+            for host_id, spans in lives.items()
+            if any(end_s > begin_s for (_, end_s), (begin_s, _) in pairwise(sorted(spans)))
+        ]
 
     def alive(self) -> list[str]:
         """What costs money."""

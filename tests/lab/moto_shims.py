@@ -17,6 +17,8 @@ from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 from moto.ec2.responses.instances import InstanceResponse
 
+from tests.lab.machines import STATES
+
 if TYPE_CHECKING:
     from tests.lab.lab import Lab
 
@@ -92,22 +94,18 @@ def run_instances(self: Any) -> ActionResult:
 
 
 def describe_instances(self: Any) -> ActionResult:
-    """DescribeInstances without what is too young to be indexed."""
+    """DescribeInstances without what is too young to be indexed, or over for too long. An id of such is NotFound."""
     lab = _open[-1]
     with lab.machines.lock:
         lab.machines.step()
+        _refuse_unknown(lab, self._get_param("InstanceIds", []))
         result = _plain_describe(self)
-        now_s = time.monotonic()
-        young = {
-            machine.instance_id
-            for machine in lab.machines.all.values()
-            if now_s - machine.launched_s < lab.visible_after_s
-        }
+        hidden = {instance_id for instance_id in lab.machines.all if lab.machines.is_hidden(instance_id)}
         found = result._result
         found["Reservations"] = [
             reservation
             for reservation in found["Reservations"]
-            if not young & {instance.id for instance in reservation.instances}
+            if not hidden & {instance.id for instance in reservation.instances}
         ]
         return result
 
@@ -115,13 +113,11 @@ def describe_instances(self: Any) -> ActionResult:
 def terminate_instances(self: Any) -> ActionResult:
     """TerminateInstances, all or nothing; a machine takes a while to be gone."""
     lab = _open[-1]
+    self.error_on_dryrun()
     with lab.machines.lock:
         lab.machines.step()
         ids = self._get_param("InstanceIds", [])
-        unknown = [instance_id for instance_id in ids if instance_id not in lab.machines.all]
-        if unknown:
-            names = ", ".join(unknown)
-            raise EC2ClientError("InvalidInstanceID.NotFound", f"The instance IDs '{names}' do not exist")
+        _refuse_unknown(lab, ids)
         before = {instance_id: lab.machines.all[instance_id].state for instance_id in ids}
         for instance_id in ids:
             lab.machines.shut_down(instance_id)
@@ -130,13 +126,25 @@ def terminate_instances(self: Any) -> ActionResult:
                 "TerminatingInstances": [
                     {
                         "InstanceId": instance_id,
-                        "CurrentState": {"Code": 32, "Name": lab.machines.all[instance_id].state},
-                        "PreviousState": {"Code": 16, "Name": before[instance_id]},
+                        "CurrentState": _state(lab.machines.all[instance_id].state),
+                        "PreviousState": _state(before[instance_id]),
                     }
                     for instance_id in ids
                 ]
             }
         )
+
+
+def _refuse_unknown(lab: Lab, ids: list[str]) -> None:
+    unknown = [instance_id for instance_id in ids if lab.machines.is_unknown(instance_id)]
+    if len(unknown) == 1:
+        raise EC2ClientError("InvalidInstanceID.NotFound", f"The instance ID '{unknown[0]}' does not exist")
+    if unknown:
+        raise EC2ClientError("InvalidInstanceID.NotFound", f"The instance IDs '{', '.join(unknown)}' do not exist")
+
+
+def _state(name: str) -> dict[str, Any]:
+    return {"Code": STATES[name], "Name": name}
 
 
 def _check_quota(lab: Lab, instance_type: str) -> None:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import io
 import json
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote
 
-from tests.lab.faults import Call, Fault
+from tests.lab.faults import UNFILTERED, Bucket, Call, Fault
 from tests.lab.json_services import ServiceError, answer_bedrock, answer_quota, answer_reservations
-from tests.lab.presigned import problem_of
+from tests.lab.signatures import Key, Request, header_problem, presigned_problem
 
 if TYPE_CHECKING:
     from tests.lab.lab import Lab
 
 StartResponse = Callable[..., Any]
+BEDROCK_ACTIONS = {"/foundation-models": "ListFoundationModels", "/inference-profiles": "ListInferenceProfiles"}
 S3_ACTIONS = {"PUT": "PutObject", "GET": "GetObject", "HEAD": "HeadObject", "DELETE": "DeleteObject"}
 
 
@@ -41,7 +44,7 @@ class Wire:
         environ["wsgi.input"] = io.BytesIO(body)
         service, action, request = _what(environ, body)
         call = _call(service, action, request, body)
-        fault = self._throttled(call) or self._lab.faults.take(action)
+        fault = self._throttled(call, request) or self._lab.faults.take(action)
         if fault is not None and fault.delay_s:
             time.sleep(fault.delay_s)
         if fault is not None and fault.kind == "drop_before":
@@ -55,17 +58,28 @@ class Wire:
             told.append(int(status.split()[0]))
             return start_response(status, headers, *more)
 
-        answer = b"".join(self._answer(environ, telling, service, action, request))
+        answer = b"".join(self._answer(environ, telling, service, action, request, body))
         if fault is not None and fault.kind == "drop_after":
             return self._drop(environ, call)
         self._lab.note(call, told[-1])
+        if fault is not None and fault.kind == "cut":
+            return self._cut(environ, answer)
         return [answer]
 
     def _answer(
-        self, environ: dict[str, Any], start_response: StartResponse, service: str, action: str, request: dict[str, Any]
+        self,
+        environ: dict[str, Any],
+        start_response: StartResponse,
+        service: str,
+        action: str,
+        request: dict[str, Any],
+        body: bytes,
     ) -> Iterable[bytes]:
         lab = self._lab
         try:
+            self._check_signature(environ, service, body)
+            if service == "s3" and environ["REQUEST_METHOD"] == "PUT":
+                _check_content(environ, body)
             if lab.denied & {f"{service}:{action}", f"{service}:*"}:
                 code = "UnauthorizedOperation" if service == "ec2" else "AccessDeniedException"
                 raise ServiceError(code, "You are not authorized to perform this operation.", status=403)
@@ -77,40 +91,49 @@ class Wire:
                 return _json(start_response, answer_quota(lab, action, request))
             if service == "scheduler":
                 name = unquote(environ["PATH_INFO"].rpartition("/")[2])
-                deed = lab.schedules.create(name, request) if action == "CreateSchedule" else lab.schedules.delete(name)
-                return _json(start_response, deed)
+                return _json(start_response, lab.schedules.answer(action, name, request))
             if service == "bedrock":
                 return _json(start_response, answer_bedrock(lab, environ["PATH_INFO"]))
-            if service == "s3" and "X-Amz-Signature" in environ.get("QUERY_STRING", ""):
-                problem = problem_of(
-                    environ["REQUEST_METHOD"],
-                    environ.get("RAW_URI", environ["PATH_INFO"]).partition("?")[0],
-                    environ["QUERY_STRING"],
-                    _headers(environ),
-                    secret_key=lab.secret_key,
-                    now=datetime.now(UTC) + timedelta(seconds=lab.ahead_s),
-                )
-                if problem is not None:
-                    raise ServiceError(*problem, status=403)
         except ServiceError as error:
             return _error(start_response, service, Fault("error", error.code, error.status, error.message))
         return self._inner(environ, start_response)
 
-    def _throttled(self, call: Call) -> Fault | None:
-        bucket = self._lab.buckets.get(call.action) if self._lab.is_throttling else None
-        if bucket is None or call.is_dry_run:
+    def _check_signature(self, environ: dict[str, Any], service: str, body: bytes) -> None:
+        lab = self._lab
+        path, _, query = environ.get("RAW_URI", environ["PATH_INFO"]).partition("?")
+        request = Request(environ["REQUEST_METHOD"], path, query, _headers(environ), body)
+        key = Key(lab.access_key, lab.secret_key)
+        if "X-Amz-Signature" in query:
+            problem = presigned_problem(request, key, now=datetime.now(UTC) + timedelta(seconds=lab.ahead_s))
+        else:
+            problem = header_problem(request, key, service=service)
+        if problem is not None:
+            # EC2 says 401 for credentials that it does not take, everyone else 403.
+            raise ServiceError(*problem, status=401 if service == "ec2" else 403)
+
+    def _throttled(self, call: Call, request: dict[str, Any]) -> Fault | None:
+        if call.service != "ec2" or call.is_dry_run or not self._lab.is_throttling:
             return None
+        name = call.action
+        if name == "DescribeInstances" and not any(
+            key.startswith(("Filter.", "InstanceId.", "Max")) for key in request
+        ):
+            name = UNFILTERED
         with self._lab.lock:
-            passes = bucket.take(time.monotonic())
+            if name.startswith("Describe"):
+                self._lab.buckets.setdefault(name, Bucket(100, 20))
+            bucket = self._lab.buckets.get(name)
+            passes = bucket is None or bucket.take(time.monotonic())
         return None if passes else Fault("error", "RequestLimitExceeded", 503, "Request limit exceeded.")
 
     def _drop(self, environ: dict[str, Any], call: Call) -> Iterable[bytes]:
         self._lab.note(call, None)
-        connection = environ.get("werkzeug.socket")
-        if connection is not None:
-            with suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
+        _hang_up(environ)
         return []
+
+    def _cut(self, environ: dict[str, Any], answer: bytes) -> Iterator[bytes]:
+        yield answer[: len(answer) // 2]
+        _hang_up(environ)
 
     def _metadata(self, environ: dict[str, Any], start_response: StartResponse, path: str) -> Iterable[bytes]:
         _, _, instance_id, rest = path.split("/", 3)
@@ -135,7 +158,7 @@ def _what(environ: dict[str, Any], body: bytes) -> tuple[str, str, dict[str, Any
         action = {"POST": "CreateSchedule", "DELETE": "DeleteSchedule"}.get(method, "GetSchedule")
         return service, action, json.loads(body or b"{}")
     if service == "bedrock":
-        return service, "ListFoundationModels", {}
+        return service, BEDROCK_ACTIONS.get(environ["PATH_INFO"], "GetFoundationModel"), {}
     if service == "s3":
         is_bucket = environ["PATH_INFO"].strip("/").count("/") == 0
         action = {"PUT": "CreateBucket", "HEAD": "HeadBucket", "GET": "ListBucket"}.get(method, method)
@@ -157,6 +180,21 @@ def _call(service: str, action: str, request: dict[str, Any], body: bytes) -> Ca
     resources = [str(value) for name, value in request.items() if name.startswith("InstanceId.")]
     resources += [str(request[name]) for name in ("Target", "SessionId", "Key") if name in request]
     return Call(time.monotonic(), service, action, is_dry_run, request.get("ClientToken"), tuple(resources), None, body)
+
+
+def _check_content(environ: dict[str, Any], body: bytes) -> None:
+    """What S3 checks of an object that comes: a length, and the checksum where one is named. Raises `ServiceError`."""
+    if not environ.get("CONTENT_LENGTH"):
+        raise ServiceError("MissingContentLength", "You must provide the Content-Length HTTP header.", status=411)
+    named = environ.get("HTTP_X_AMZ_CHECKSUM_SHA256")
+    if named is not None and named != base64.b64encode(hashlib.sha256(body).digest()).decode():
+        raise ServiceError("BadDigest", "The SHA256 you specified did not match the calculated checksum.")
+
+
+def _hang_up(environ: dict[str, Any]) -> None:
+    # An error that is raised in here would leave the client waiting.
+    with suppress(OSError):
+        environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
 
 
 def _headers(environ: dict[str, Any]) -> dict[str, str]:
