@@ -224,7 +224,8 @@ class Receipt(Record):
 class UploadGrant(Record):
     """Where, how and how much the broker may upload: one request, one use. Headers go out verbatim."""
 
-    url: str
+    # It is a permission, so nothing that prints a grant prints it.
+    url: str = Field(repr=False)
     method: Literal["PUT"] = "PUT"
     headers: dict[str, str]
     bytes_max: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from contract.broker_api import UploadGrant
 from contract.errors import StateError
 from contract.guest import GuestStart, read_guest_start, start_line
 
@@ -26,3 +27,10 @@ def test_user_data_of_somebody_else_is_refused(text: str) -> None:
         read_guest_start(text)
 
     assert caught.value.hint
+
+
+def test_a_grant_does_not_print_its_url() -> None:
+    """Whoever logs a grant by mistake gives no permission away."""
+    grant = UploadGrant(url="https://bucket.example/key?X-Amz-Signature=canary", headers={}, bytes_max=1)
+
+    assert "canary" not in f"{grant!r} {grant}"
