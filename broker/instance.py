@@ -92,7 +92,8 @@ def _time(text: str) -> datetime:
     return found
 
 
-def _begin(settings: Settings, environ: Mapping[str, str]) -> int:
+def order_of(settings: Settings, environ: Mapping[str, str]) -> Order:
+    """What this instance is to serve, from its metadata and its state folder. Blocks. Raises `CannotStart`."""
     try:
         launched = Imds(settings.imds_url).read(wait_s=settings.imds_wait_s)
     except ImdsError as error:
@@ -106,7 +107,29 @@ def _begin(settings: Settings, environ: Mapping[str, str]) -> int:
         boot = settle_boot(read_system_boot(count=settings.boot_count, booted_at=settings.booted_at), state_dir)
     except DiskError as error:
         raise CannotStart("state_dir_unusable", error.message, hint=error.hint) from error
-    return asyncio.run(_serve(start, launched, boot, state_dir, settings, environ))
+    if start.driver == "autocad":
+        hint = "Use an image with LibreCAD and the driver `librecad`."
+        raise CannotStart("driver_not_built", "this version has no AutoCAD driver", hint=hint)
+    base_env = inherited(environ)
+    deadman = Deadman(settings.deadline_file, ends_at=launched.facts.pending_time.timestamp() + start.lifetime_s)
+    return Order(
+        host_id=start.host_id,
+        token_sha256=start.token_sha256,
+        port=start.port if settings.port is None else settings.port,
+        state_dir=state_dir,
+        facts=_facts(start, launched, boot),
+        driver=build_driver(start.driver, state_dir, base_env=base_env),
+        evaluator=build_evaluator(base_env),
+        leases=partial(LeaseBook, state_dir, silence_s=start.lease_s, on_heard=deadman.feed),
+        lifetime_left_s=deadman.lifetime_left_s,
+    )
+
+
+def _begin(settings: Settings, environ: Mapping[str, str]) -> int:
+    end = asyncio.run(serve(order_of(settings, environ)))
+    if end is EndKind.TIME and settings.shutdown:
+        _shut_down(settings.shutdown)
+    leave()
 
 
 def _own_folder(settings: Settings, *, instance_id: str) -> Path:
@@ -119,37 +142,6 @@ def _own_folder(settings: Settings, *, instance_id: str) -> Path:
         hint = "Let the broker's user write to the state folder and to the folder of the deadline file."
         raise CannotStart("state_dir_missing", f"cannot make {error.filename}: {error.strerror}", hint=hint) from error
     return folder.resolve()
-
-
-async def _serve(
-    start: GuestStart,
-    launched: Launched,
-    boot: SystemBoot,
-    state_dir: Path,
-    settings: Settings,
-    environ: Mapping[str, str],
-) -> int:
-    if start.driver == "autocad":
-        hint = "Use an image with LibreCAD and the driver `librecad`."
-        raise CannotStart("driver_not_built", "this version has no AutoCAD driver", hint=hint)
-    base_env = inherited(environ)
-    launched_at = launched.facts.pending_time
-    deadman = Deadman(settings.deadline_file, ends_at=launched_at.timestamp() + start.lifetime_s)
-    order = Order(
-        host_id=start.host_id,
-        token_sha256=start.token_sha256,
-        port=start.port if settings.port is None else settings.port,
-        state_dir=state_dir,
-        facts=_facts(start, launched, boot),
-        driver=build_driver(start.driver, state_dir, base_env=base_env),
-        evaluator=build_evaluator(base_env),
-        leases=partial(LeaseBook, state_dir, silence_s=start.lease_s, on_heard=deadman.feed),
-        lifetime_left_s=deadman.lifetime_left_s,
-    )
-    end = await serve(order)
-    if end is EndKind.TIME and settings.shutdown:
-        _shut_down(settings.shutdown)
-    leave()
 
 
 def _facts(start: GuestStart, launched: Launched, boot: SystemBoot) -> HostFacts:
