@@ -257,6 +257,8 @@ class Machines:
             machine.port_holder.bind(("127.0.0.1", 0))
         folder = self._folder(machine)
         folder.mkdir(parents=True, exist_ok=True)
+        # It lies in memory, as /run does.
+        (folder / "deadline").unlink(missing_ok=True)
         ending = f"{sys.executable} {self.lab.shutdown_script} {machine.instance_id}"
         command = [
             *(sys.executable, "-I", "-m", "broker.instance"),

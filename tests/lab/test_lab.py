@@ -12,8 +12,9 @@ import requests
 from botocore.config import Config
 from botocore.exceptions import ClientError, HTTPClientError
 
+from tests.lab.asking import ec2, found, launch, refused
 from tests.lab.faults import Bucket
-from tests.lab.lab import BUCKET, INSTANCE_TYPE, Lab
+from tests.lab.lab import BUCKET, Lab
 
 pytestmark = pytest.mark.slow
 
@@ -22,39 +23,6 @@ pytestmark = pytest.mark.slow
 def lab(tmp_path: Path) -> Iterator[Lab]:
     with Lab.opened(tmp_path, has_guests=False, boot_s=0.0, stop_s=0.0) as opened:
         yield opened
-
-
-def ec2(lab: Lab) -> Any:
-    """A client that tries once."""
-    return lab.client("ec2", Config(retries={"total_max_attempts": 1}))
-
-
-def launch(lab: Lab, token: str, *, subnet: int = 0, **more: Any) -> str:
-    """RunInstances for one instance; its id."""
-    order = {
-        "ImageId": lab.ami_id,
-        "InstanceType": INSTANCE_TYPE,
-        "MinCount": 1,
-        "MaxCount": 1,
-        "SubnetId": lab.subnet_ids[subnet],
-        "ClientToken": token,
-        **more,
-    }
-    return str(ec2(lab).run_instances(**order)["Instances"][0]["InstanceId"])
-
-
-def found(lab: Lab, **filters: str) -> list[str]:
-    """What DescribeInstances shows with these filters."""
-    asked = [{"Name": name.replace("_", "-"), "Values": [value]} for name, value in filters.items()]
-    pages = ec2(lab).describe_instances(Filters=asked)["Reservations"]
-    return [instance["InstanceId"] for page in pages for instance in page["Instances"]]
-
-
-def refused(deed: Any) -> str:
-    """The code with which AWS refuses it."""
-    with pytest.raises(ClientError) as caught:
-        deed()
-    return str(caught.value.response["Error"]["Code"])
 
 
 def test_a_token_launches_once_in_a_zone_and_again_in_another(lab: Lab) -> None:
