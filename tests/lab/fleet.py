@@ -19,15 +19,19 @@ from typing import Any
 from tests.lab.faults import Call
 from tests.lab.lab import Lab
 from tests.lab.machines import ALIVE, Machine, Machines
+from tests.lab.moto_shims import vcpus_of
 
 ROOT = Path(__file__).resolve().parents[2]
+# The HTTP status of RequestLimitExceeded; nothing else in the lab has it.
+THROTTLED = 503
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """One call of the journal and when its answer went out, monotonic seconds."""
+    """One call of the journal, the status of its answer, and when that went out (monotonic seconds)."""
 
     call: Call
+    status: int | None
     at_s: float
 
 
@@ -84,6 +88,12 @@ class FarmMachines(Machines):
 
     farm: FarmProcess | None = None
 
+    def vcpus_alive(self) -> int:
+        """What counts against the quotas now."""
+        with self.lock:
+            counted = [machine for machine in self.all.values() if machine.state in ("pending", "running")]
+        return sum(vcpus_of(machine.model.instance_type) for machine in counted)
+
     def _boot(self, machine: Machine) -> None:
         start = machine.start
         if self.farm is None or start is None:
@@ -138,8 +148,13 @@ class FleetLab(Lab):
             finally:
                 lab.farm.close()
 
+    def throttled(self) -> int:
+        """How many requests came above EC2's rates."""
+        with self.lock:
+            return sum(item.status == THROTTLED for item in self.answered)
+
     def note(self, call: Call, status: int | None) -> None:
         """Add to both journals."""
         super().note(call, status)
         with self.lock:
-            self.answered.append(Answered(call, time.monotonic()))
+            self.answered.append(Answered(call, status, time.monotonic()))

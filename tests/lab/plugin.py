@@ -95,7 +95,7 @@ class StandIn:
         _replace(self._control / "always.json", json.dumps(asdict(faults)))
 
     def events(self, name: str | None = None) -> list[dict[str, Any]]:
-        """What the starts have told, oldest first: `event`, `pid`, and more. See `_Program`."""
+        """What the starts have told, oldest first: `event`, `pid`, `at_s` (monotonic), and more. See `_Program`."""
         journal = self._control / "journal.jsonl"
         lines = journal.read_text().splitlines() if journal.exists() else []
         events = [json.loads(line) for line in lines]
@@ -323,7 +323,7 @@ class _Program:
             os.write(1, text.encode())
 
     def _note(self, event: str, **facts: Any) -> None:
-        line = json.dumps({"event": event, "pid": os.getpid(), **facts}) + "\n"
+        line = json.dumps({"event": event, "pid": os.getpid(), "at_s": time.monotonic(), **facts}) + "\n"
         # One write of a short line to a file opened for appending is never torn by another process.
         with (self._control / "journal.jsonl").open("a") as journal:
             journal.write(line)

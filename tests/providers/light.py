@@ -1,7 +1,8 @@
 """`python -m tests.providers.light --turns N --latency-s S`: an OpenRouter that answers and checks nothing.
 
 For measurements of many rollouts with large requests: bodies are read and dropped, so that the machine is left to the
-pilots. Prints its address, ends with its stdin, and then prints how many requests and bytes it got.
+pilots. Prints its address, then for each line on stdin how many requests it has had, and at stdin's end, with which it
+ends, how many requests and bytes that were.
 """
 
 from __future__ import annotations
@@ -88,7 +89,8 @@ def main() -> None:
     provider = LightProvider(turns=options.turns, latency_s=options.latency_s)
     with Server(["openrouter"], provider.answer, kept_bytes=KEPT_BYTES) as server:
         print(server.url("openrouter"), flush=True)
-        sys.stdin.read()
+        for _ in sys.stdin:
+            print(provider.requests, flush=True)
     counts = {"requests": provider.requests, "bytes": provider.body_bytes, "largest": provider.largest_bytes}
     print(orjson.dumps(counts).decode(), flush=True)
 
