@@ -6,8 +6,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 FAST := not desktop and not slow and not e2e
-# Tests in these folders have no desktop and look at no process but their own: even the slow ones run side by side.
-APART := tests/contract tests/pilot tests/providers tests/evaluator_client
+# These tests have no desktop and look at no process but their own: even the slow ones run side by side.
+APART := tests/contract tests/pilot tests/providers tests/evaluator_client tests/lab tests/sim tests/supervisor/test_plan_lab.py
 MODE ?= process
 OUT ?= runs/demo-$(shell date -u +%Y%m%dT%H%M%SZ)
 
