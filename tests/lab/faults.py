@@ -65,11 +65,16 @@ class Fault:
     status: int = 500
     message: str = "An internal error has occurred"
     delay_s: float = 0.0
+    spares_dry_runs: bool = False
 
 
 @dataclass
 class Faults:
-    """What the next calls meet. `trouble` is asked first, for chaos that follows a seed."""
+    """What the next calls meet. `trouble` is asked when nothing was ordered, for chaos that follows a seed.
+
+    Dry runs meet only what was ordered for them too: `trouble` never, and `drop_after` neither, for they carry nothing
+    out.
+    """
 
     trouble: Callable[[str], Fault | None] = lambda action: None
     _queued: dict[str, list[Fault]] = field(default_factory=dict)
@@ -85,19 +90,22 @@ class Faults:
         status: int = 500,
         message: str = "An internal error has occurred",
         delay_s: float = 0.0,
+        spares_dry_runs: bool = False,
     ) -> None:
         """The next `times` calls of `action` meet this."""
-        fault = Fault(kind, code, status, message, delay_s)
+        fault = Fault(kind, code, status, message, delay_s, spares_dry_runs or kind == "drop_after")
         with self._lock:
             self._queued.setdefault(action, []).extend([fault] * times)
 
-    def take(self, action: str) -> Fault | None:
+    def take(self, action: str, *, is_dry_run: bool = False) -> Fault | None:
         """The fault of the call that is here now."""
         with self._lock:
-            queued = self._queued.get(action)
-            if queued:
-                return queued.pop(0)
-            return self.trouble(action)
+            queued = self._queued.get(action, [])
+            for fault in queued:
+                if not (is_dry_run and fault.spares_dry_runs):
+                    queued.remove(fault)
+                    return fault
+            return None if is_dry_run else self.trouble(action)
 
     def clear(self) -> None:
         """Nothing goes wrong any more."""

@@ -360,3 +360,17 @@ def test_bedrock_lists_what_the_account_has(lab: Lab) -> None:
     assert ["vendor.sees-v1"] == [item["modelId"] for item in bedrock.list_foundation_models()["modelSummaries"]]
     assert [] == bedrock.list_inference_profiles()["inferenceProfileSummaries"]
     assert ["ListFoundationModels", "ListInferenceProfiles"] == [call.action for call in lab.calls]
+
+
+def test_a_dry_run_meets_only_what_was_ordered_for_it(lab: Lab) -> None:
+    """It carries nothing out, so no answer of that is lost; chaos is for what costs money."""
+    lab.faults.add("RunInstances", "drop_after")
+    lab.faults.add("RunInstances", code="RequestLimitExceeded", status=503, spares_dry_runs=True)
+    lab.faults.add("RunInstances", code="UnauthorizedOperation", status=403)
+    codes = [refused(lambda: launch(lab, "t", DryRun=True)) for _ in range(2)]
+
+    assert ["UnauthorizedOperation", "DryRunOperation"] == codes
+    with pytest.raises(HTTPClientError):
+        launch(lab, "t")
+    assert "RequestLimitExceeded" == refused(lambda: launch(lab, "t"))
+    assert lab.alive() == [launch(lab, "t")]
