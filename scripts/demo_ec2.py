@@ -69,11 +69,16 @@ def _tell(lab: Any) -> None:
     for action, count in sorted(counts.items()):
         print(f"  {action:<32} {count:>4}", file=sys.stderr)
     print(f"  {'dry runs':<32} {dry_runs:>4}", file=sys.stderr)
-    print(
-        f"  launched {len(lab.machines.all)} instances, {len(lab.alive())} left; "
-        f"{len(lab.sessions.all)} sessions, {len(lab.sessions.open_ids())} left open",
-        file=sys.stderr,
-    )
+    for what, count in {
+        "instances launched": len(lab.machines.all),
+        "hosts launched twice": len(lab.double_launches()),
+        "instances terminated": len({name for call in lab.called("TerminateInstances") for name in call.resources}),
+        "instances left": len(lab.alive()),
+        "sessions opened": len(lab.sessions.all),
+        "sessions left open": len(lab.sessions.open_ids()),
+        "artifacts uploaded": counts["PutObject"],
+    }.items():
+        print(f"{what + ':':<34} {count:>4}", file=sys.stderr)
 
 
 if __name__ == "__main__":

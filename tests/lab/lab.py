@@ -242,12 +242,12 @@ def _serving(lab: Lab) -> Iterator[None]:
 def _furnish(lab: Lab) -> None:
     """What an operator prepares once: network, image, profile, bucket, certificate."""
     from moto.backends import get_backend
-    from moto.core import DEFAULT_ACCOUNT_ID
     from moto.core.base_backend import BackendDict
+    from moto.core.models import DEFAULT_ACCOUNT_ID
 
     assert DEFAULT_ACCOUNT_ID == lab.account
     for service in ("ec2", "iam", "s3", "sts"):
-        backends: BackendDict[Any] = get_backend(service)  # type: ignore[call-overload]
+        backends: BackendDict[Any] = get_backend(service)
         backends.reset()
     ec2, iam = lab.client("ec2"), lab.client("iam")
     vpc_id = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
