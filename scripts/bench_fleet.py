@@ -105,7 +105,7 @@ def _wait_until_all_play(controller: Controller, count: int) -> bool:
             return True
         time.sleep(0.5)
     print(f"  only {controller.handed_off()} of {count} rollouts began; the controller said:")
-    print(controller.said()[-20000:])
+    print("\n".join(controller.complaints()))
     return False
 
 

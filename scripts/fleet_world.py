@@ -28,7 +28,7 @@ from contract.batch_records import BatchState  # noqa: E402  # the script's own 
 from tests.lab.commands import write_config  # noqa: E402
 from tests.lab.fleet import FleetLab  # noqa: E402
 
-MODEL: Final = ("openrouter", "openai/gpt-5.6-sol")
+PROVIDER: Final = "openrouter"
 TASKS: Final = ("plate", "shaft", "flange", "bracket", "gasket", "stair", "floor-plan", "gear-cover")
 # A terminal of a person: the table is drawn on it.
 ROWS, COLUMNS = 50, 160
@@ -103,9 +103,10 @@ class Controller:
         """True until it has ended."""
         return self._process.poll() is None
 
-    def said(self) -> str:
-        """All that it wrote to the terminal."""
-        return self._said.decode(errors="replace")
+    def complaints(self) -> list[str]:
+        """The first of its plan's issues, or its last lines."""
+        lines = [line.strip() for line in self._said.decode(errors="replace").splitlines()]
+        return [line for line in lines if line.startswith(('"message"', '"hint"'))][:6] or lines[-6:]
 
     def ledger(self) -> list[dict[str, object]]:
         """The lines of `hosts.jsonl` so far."""
@@ -158,7 +159,7 @@ class Controller:
         with suppress(OSError):
             while chunk := os.read(self._terminal, 65_536):
                 self._said += chunk
-                del self._said[:-200_000]
+                del self._said[:-1_000_000]
         os.close(self._terminal)
 
 
@@ -169,14 +170,19 @@ def fleet(folder: Path, *, rollouts: int, think_s: float, turns: int, boot_s: fl
         _model(think_s, turns) as (model, endpoint),
         FleetLab.of_paper(folder / "lab", boot_s=boot_s, agent_s=boot_s) as lab,
     ):
-        provider, name = MODEL
         config = write_config(
             lab,
             count=rollouts,
-            endpoints={provider: endpoint},
+            endpoints={PROVIDER: endpoint},
             pricing="unpriced",
             rollouts=[
-                {"rollout_id": f"r-{number}", "task": TASKS[number % 8], "provider": provider, "model": name}
+                # A model plays a task once.
+                {
+                    "rollout_id": f"r-{number}",
+                    "task": TASKS[number % len(TASKS)],
+                    "provider": PROVIDER,
+                    "model": f"fleet/model-{number // len(TASKS)}",
+                }
                 for number in range(rollouts)
             ],
         )
