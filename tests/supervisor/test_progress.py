@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import itertools
+from dataclasses import replace
 from datetime import timedelta
 
 import anyio
@@ -10,7 +12,7 @@ from rich.console import Console
 
 from contract.batch_records import BatchState, RolloutRow
 from contract.phases import Cause, Outcome, Phase
-from supervisor.progress import ProgressView, batch_table, phase_line
+from supervisor.progress import DRAWING_SHARE_MAX, REDRAW_S, ProgressView, batch_table, phase_line
 from tests.batch_fakes import START, in_virtual_time, virtual_ambient
 from tests.batch_fakes import batch_state as state
 
@@ -64,6 +66,41 @@ def test_a_batch_of_hundreds_stays_on_the_screen() -> None:
 
     assert len(text.splitlines()) < 40
     assert "276 not shown" in text
+
+
+def test_names_on_the_table_are_no_markup() -> None:
+    """An operator may name a rollout with brackets."""
+    text = drawn(state(row(1, Phase.QUEUED).model_copy(update={"model": "[red]m[/red]"})))
+
+    assert "noop/[red]m[/red]" in text
+
+
+def test_a_table_that_is_slow_to_draw_is_drawn_less_often() -> None:
+    """What plays in the same process must not wait for a terminal."""
+
+    def draw(*, takes_s: float) -> set[float]:
+        pauses: list[float] = []
+        ticks = itertools.count()
+
+        async def sleep(delay_s: float) -> None:
+            pauses.append(delay_s)
+            await anyio.sleep(delay_s)
+
+        console = Console(file=io.StringIO(), width=120, force_terminal=True)
+        # The clock is looked at before and after each drawing.
+        ambient = replace(virtual_ambient(), sleep=sleep, elapsed_s=lambda: next(ticks) * takes_s)
+        view = ProgressView(console, lambda: state(row(1, Phase.HANDED_OFF)), ambient)
+
+        async def work() -> None:
+            with anyio.move_on_after(100):
+                await view.keep_drawing()
+
+        with view.shown():
+            in_virtual_time(work)
+        return {round(pause, 6) for pause in pauses}
+
+    assert {REDRAW_S} == draw(takes_s=0.001)
+    assert {0.5 / DRAWING_SHARE_MAX} == draw(takes_s=0.5)
 
 
 def test_a_terminal_gets_a_table_and_a_pipe_gets_lines() -> None:
