@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from typing import Protocol
 
@@ -90,7 +90,16 @@ class LocalKeeper:
 class Ec2Keeper:
     """For instances: by tag, by the ids and by the client tokens of the ledger."""
 
-    def __init__(self, cloud: Cloud, hosts: Mapping[str, HostHistory], *, batch_id: str, owner: str) -> None:
+    def __init__(
+        self,
+        cloud: Cloud,
+        hosts: Mapping[str, HostHistory],
+        *,
+        batch_id: str,
+        owner: str,
+        utc_now: Callable[[], datetime],
+    ) -> None:
+        self._utc_now = utc_now
         self._cloud = cloud
         self._hosts = hosts
         self._batch_id = batch_id
@@ -108,7 +117,7 @@ class Ec2Keeper:
         return Look(left, tuple(sorted(instance.instance_id for instance in found.strangers)))
 
     async def end(self) -> None:
-        """Look, and one TerminateInstances for whatever was found."""
+        """Look, and one TerminateInstances for what was found. Raises while a launch may be too young to be found."""
         from supervisor.hosts import ec2_leftovers
 
         histories = self._hosts.values()
@@ -116,7 +125,9 @@ class Ec2Keeper:
         found = await bridge.call(
             partial(ec2_leftovers.look, self._cloud, histories, batch_id=self._batch_id, owner=self._owner)
         )
-        await bridge.call(partial(ec2_leftovers.end, self._cloud, found))
+        now = self._utc_now()
+        await bridge.call(partial(ec2_leftovers.end, self._cloud, found, now=now))
+        ec2_leftovers.demand_settled(histories, found, now=now)
         for host_id in self._hosts:
             remove_traces(SCRATCH, host_id)
 
@@ -137,6 +148,7 @@ class Keepers:
     """Makes keepers. Each cloud account is opened once, and asked once which batches have anything alive in it."""
 
     open_cloud: OpenCloud
+    utc_now: Callable[[], datetime] = lambda: datetime.now(UTC)
     _clouds: dict[tuple[str, str | None], Cloud] = field(default_factory=dict)
     _alive: dict[tuple[str, str | None, str], tuple[Instance, ...]] = field(default_factory=dict)
     _seen: dict[tuple[str, str | None, str], Ec2HostConfig] = field(default_factory=dict)
@@ -158,7 +170,8 @@ class Keepers:
         is_closed = all(host.is_over for host in hosts.values())
         if is_closed and all(batch_id != instance.tags.get("BatchId") for instance in self._alive_of(config)):
             return NothingLeft()
-        return Ec2Keeper(self._cloud_of(config), hosts, batch_id=batch_id, owner=config.owner)
+        cloud = self._cloud_of(config)
+        return Ec2Keeper(cloud, hosts, batch_id=batch_id, owner=config.owner, utc_now=self.utc_now)
 
     def expired(self, now: datetime) -> tuple[Instance, ...]:
         """Instances of the accounts seen so far that have outlived their `ExpiresAt`, whichever batch's they are.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from contract.ambient import Ambient
@@ -17,12 +17,9 @@ from contract.phases import Cause
 from supervisor.cloud.ports import ALIVE, CloudError, FaultKind
 from supervisor.hosts.ec2_asking import Asker, jittered_s
 from supervisor.hosts.ec2_launch import LaunchBook
-from supervisor.hosts.ec2_leftovers import Leftovers, end, look
+from supervisor.hosts.ec2_leftovers import UNSEEN, Leftovers, end, look, open_token_of, refuse_young
 from supervisor.ledger import HostHistory
 
-# What was launched is described after seconds and, at worst, two minutes (EC2 developer guide, eventual consistency);
-# until then nothing found is no proof, and an unknown id only says "not yet".
-UNSEEN_S: Final = 120.0
 # For all that ends one host. It stays below the time that its caller has.
 END_S: Final = 130.0
 # A look of the reconciler serves the deed that follows it.
@@ -70,7 +67,7 @@ class Ender:
         seen = {instance.client_token for instance in found}
         for launch in unclear:
             if launch.is_open and launch.order.client_token not in seen:
-                self._refuse_young(launch.order.client_token, launch.asked_at)
+                refuse_young(launch.order.client_token, launch.asked_at, now=self._ambient.utc_now())
 
     async def end_host(self, host_id: str) -> None:
         """End a host of which only the ledger knows. One that the ledger does not name is nothing of ours."""
@@ -113,12 +110,14 @@ class Ender:
         host_ids = {history.host_id for history in chosen}
         ours = tuple(left for left in found.ours if left.host_id in host_ids)
         if ours:
-            await self._asker.ask(lambda cloud: end(cloud, Leftovers(ours)), patience_s=END_S / 2)
+            await self._asker.ask(
+                lambda cloud: end(cloud, Leftovers(ours), now=self._ambient.utc_now()), patience_s=END_S / 2
+            )
         seen = {left.instance.client_token for left in ours}
         for history in chosen:
             for token, asked_at in _open_tokens(history, books.get(history.host_id)):
                 if token not in seen:
-                    self._refuse_young(token, asked_at)
+                    refuse_young(token, asked_at, now=self._ambient.utc_now())
 
     async def _end_one(self, instance_id: str, launched_at: datetime, until_s: float) -> None:
         tries = 0
@@ -132,7 +131,7 @@ class Ender:
             except CloudError as error:
                 if error.kind is not FaultKind.NOT_FOUND:
                     raise
-                if self._ambient.utc_now() - launched_at >= timedelta(seconds=UNSEEN_S):
+                if self._ambient.utc_now() - launched_at >= UNSEEN:
                     # Terminated ones are forgotten after an hour.
                     return
                 tries += 1
@@ -140,14 +139,6 @@ class Ender:
                 if self._ambient.elapsed_s() + pause_s >= until_s:
                     raise
                 await self._ambient.sleep(pause_s)
-
-    def _refuse_young(self, token: str, asked_at: datetime) -> None:
-        if self._ambient.utc_now() - asked_at < timedelta(seconds=UNSEEN_S):
-            raise HostError(
-                f"nobody knows yet whether the launch with the token {token} made an instance",
-                cause=Cause.HOST_LAUNCH,
-                hint="It is looked for again when the batch ends; later: autocad-bench reconcile.",
-            )
 
     def _read_ledger(self) -> Mapping[str, HostHistory]:
         try:
@@ -160,8 +151,5 @@ def _open_tokens(history: HostHistory, book: LaunchBook | None) -> list[tuple[st
     """Tokens that may have launched something nobody knows of, with the time of their last request."""
     if book is not None:
         return [(launch.order.client_token, launch.asked_at) for launch in book.launches if launch.is_open]
-    steps = [event for event in history.events if event in {"intent", "instance"}]
-    # A launch begins only when the one before it is settled, so the last token alone may be open.
-    if not history.client_tokens or steps[-1] == "instance":
-        return []
-    return [(history.client_tokens[-1], datetime.fromisoformat(history.detail["asked_at"]))]
+    token = open_token_of(history)
+    return [] if token is None else [token]

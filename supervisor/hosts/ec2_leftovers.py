@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from contract.errors import HostError
@@ -21,6 +21,9 @@ from supervisor.ledger import HostHistory
 
 # A filter of DescribeInstances takes 200 values.
 VALUES_MAX: Final = 200
+# What was launched is described after seconds and, at worst, two minutes (EC2 developer guide, eventual consistency);
+# until then nothing found is no proof, and an unknown id only says "not yet".
+UNSEEN: Final = timedelta(seconds=120)
 # TerminateInstances takes 1000 ids.
 ENDED_AT_ONCE_MAX: Final = 1000
 _ALIVE_FILTER: Final[Mapping[str, Sequence[str]]] = {"instance-state-name": sorted(state.value for state in ALIVE)}
@@ -76,17 +79,59 @@ def look(cloud: Cloud, histories: Iterable[HostHistory], *, batch_id: str, owner
     return Leftovers(tuple(ours), tuple(strangers))
 
 
-def end(cloud: Cloud, leftovers: Leftovers) -> None:
-    """One TerminateInstances for all of `ours`, and no look afterwards. Raises `CloudError`."""
-    end_instances(cloud, leftovers.instance_ids)
+def end(cloud: Cloud, leftovers: Leftovers, *, now: datetime) -> None:
+    """One TerminateInstances for all of `ours`, and no look afterwards. Raises `CloudError`.
 
-
-def end_instances(cloud: Cloud, instance_ids: Sequence[str]) -> None:
-    """End these, which the caller has proven to be its own. Raises `CloudError`.
-
-    One wrong id makes AWS refuse the whole call, so ids that the answer says are gone are left out and the rest is
-    sent again.
+    One wrong id makes AWS refuse the whole call, so ids that the answer does not know are left out and the rest is sent
+    again. An old one of those is gone; a young one is not known yet, and then this raises `HostError` at the end.
     """
+    unknown = _end_instances(cloud, leftovers.instance_ids)
+    young = [
+        left.instance.instance_id
+        for left in leftovers.ours
+        if left.instance.instance_id in unknown and now - left.instance.launched_at < UNSEEN
+    ]
+    if young:
+        raise HostError(
+            f"{', '.join(young)} is shown as alive and cannot be ended yet: AWS does not know it everywhere",
+            cause=Cause.UNKNOWN,
+            hint=f"Run autocad-bench reconcile again in {UNSEEN.total_seconds():.0f} s.",
+        )
+
+
+def demand_settled(histories: Iterable[HostHistory], leftovers: Leftovers, *, now: datetime) -> None:
+    """Raises `HostError` while nobody can know what the last launch of one of these hosts has made."""
+    seen = {left.instance.client_token for left in leftovers.ours}
+    for history in histories:
+        token, asked_at = open_token_of(history) or (None, now)
+        if token is not None and token not in seen and not history.is_over:
+            refuse_young(token, asked_at, now=now)
+
+
+def open_token_of(history: HostHistory) -> tuple[str, datetime] | None:
+    """The token that may have launched something nobody knows of, and when it was asked with; null when there is none.
+
+    A launch begins only when the one before it is settled, so the last token alone may be open.
+    """
+    steps = [event for event in history.events if event in {"intent", "instance"}]
+    if not history.client_tokens or steps[-1] == "instance":
+        return None
+    return history.client_tokens[-1], datetime.fromisoformat(history.detail["asked_at"])
+
+
+def refuse_young(token: str, asked_at: datetime, *, now: datetime) -> None:
+    """Raises `HostError` when a launch with this token may be missing from what was found because it is so young."""
+    if now - asked_at < UNSEEN:
+        raise HostError(
+            f"nobody knows yet whether the launch with the token {token} made an instance",
+            cause=Cause.HOST_LAUNCH,
+            hint="It is looked for again when the batch ends; later: autocad-bench reconcile.",
+        )
+
+
+def _end_instances(cloud: Cloud, instance_ids: Sequence[str]) -> set[str]:
+    """End these, which the caller has proven to be its own. Returns those that AWS does not know."""
+    unknown: set[str] = set()
     for begin in range(0, len(instance_ids), ENDED_AT_ONCE_MAX):
         ids = list(instance_ids[begin : begin + ENDED_AT_ONCE_MAX])
         while ids:
@@ -96,7 +141,9 @@ def end_instances(cloud: Cloud, instance_ids: Sequence[str]) -> None:
             except CloudError as error:
                 if error.kind is not FaultKind.NOT_FOUND or not set(ids) & set(error.names):
                     raise
+                unknown |= set(ids) & set(error.names)
                 ids = [instance_id for instance_id in ids if instance_id not in error.names]
+    return unknown
 
 
 def find_owned(cloud: Cloud, *, owner: str) -> list[Instance]:

@@ -93,11 +93,11 @@ def batch_dir(tmp_path: Path) -> BatchDir:
     write_record(made.state, batch_state(*rows))
     lines = LineAppender(made.hosts)
     for event, host_id, rollout_id, detail in (
-        ("intent", "h-0", "r-0", {"client_token": "t-0"}),
+        ("intent", "h-0", "r-0", {"client_token": "t-0", "asked_at": START.isoformat()}),
         ("instance", "h-0", "r-0", {"instance_id": "i-0"}),
         ("handed_off", "h-0", "r-0", {}),
         # Its answer was never heard.
-        ("intent", "h-1", "r-1", {"client_token": "t-1"}),
+        ("intent", "h-1", "r-1", {"client_token": "t-1", "asked_at": START.isoformat()}),
     ):
         line = {"at": START, "event": event, "host_id": host_id, "rollout_id": rollout_id, "kind": "ec2"}
         lines.append(HostLine.model_validate({**line, "detail": detail}))
@@ -115,7 +115,7 @@ def end(batch_dir: BatchDir, account: Account) -> reconcile.BatchFindings:
 
 
 def test_what_the_ledger_proves_is_ended_in_one_request(batch_dir: BatchDir) -> None:
-    """By instance id, and by the client token of a launch whose answer was lost; the records say what became of them."""
+    """By instance id, and by the client token of a launch whose answer was lost. The records say what became of it."""
     account = Account([instance("i-0", token="t-0"), instance("i-1", token="t-1")])
 
     found = end(batch_dir, account)
@@ -131,6 +131,23 @@ def test_what_the_ledger_proves_is_ended_in_one_request(batch_dir: BatchDir) -> 
         read_state(batch_dir).status,
         read_state(batch_dir).rollouts[1].phase,
     )
+
+
+def test_a_launch_too_young_to_be_found_is_not_called_over(batch_dir: BatchDir) -> None:
+    """The index of instances lags; two minutes later the same command knows."""
+    account = Account([instance("i-0", token="t-0")])
+    keepers = Keepers(account.open, utc_now=lambda: START + timedelta(seconds=60))
+
+    async def work() -> list[reconcile.BatchFindings]:
+        return await reconcile.end([batch_dir], keepers=keepers)
+
+    [found] = anyio.run(work)
+
+    assert found.needs_attention
+    assert "t-1" in found.problem
+    assert [["i-0"]] == account.terminated
+    assert ["intent"] == ledger_events(batch_dir, "r-1")
+    assert not end(batch_dir, account).needs_attention
 
 
 def test_tags_alone_prove_nothing(batch_dir: BatchDir) -> None:
