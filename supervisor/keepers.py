@@ -117,7 +117,10 @@ class Ec2Keeper:
         return Look(left, tuple(sorted(instance.instance_id for instance in found.strangers)))
 
     async def end(self) -> None:
-        """Look, and one TerminateInstances for what was found. Raises while a launch may be too young to be found."""
+        """Look, and one TerminateInstances for what was found.
+
+        A launch so young that no index shows it yet is found by the next look: closed batches are looked at by tag.
+        """
         from supervisor.hosts import ec2_leftovers
 
         histories = self._hosts.values()
@@ -125,9 +128,7 @@ class Ec2Keeper:
         found = await bridge.call(
             partial(ec2_leftovers.look, self._cloud, histories, batch_id=self._batch_id, owner=self._owner)
         )
-        now = self._utc_now()
-        await bridge.call(partial(ec2_leftovers.end, self._cloud, found, now=now))
-        ec2_leftovers.demand_settled(histories, found, now=now)
+        await bridge.call(partial(ec2_leftovers.end, self._cloud, found, now=self._utc_now()))
         for host_id in self._hosts:
             remove_traces(SCRATCH, host_id)
 

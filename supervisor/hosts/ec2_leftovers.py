@@ -99,15 +99,6 @@ def end(cloud: Cloud, leftovers: Leftovers, *, now: datetime) -> None:
         )
 
 
-def demand_settled(histories: Iterable[HostHistory], leftovers: Leftovers, *, now: datetime) -> None:
-    """Raises `HostError` while nobody can know what the last launch of one of these hosts has made."""
-    seen = {left.instance.client_token for left in leftovers.ours}
-    for history in histories:
-        token, asked_at = open_token_of(history) or (None, now)
-        if token is not None and token not in seen and not history.is_over:
-            refuse_young(token, asked_at, now=now)
-
-
 def open_token_of(history: HostHistory) -> tuple[str, datetime] | None:
     """The token that may have launched something nobody knows of, and when it was asked with; null when there is none.
 
