@@ -30,6 +30,8 @@ from tests.lab.traces import drawn_lines, replay_of_lines, twice_done
 from tests.lab.victims import leavings_of
 
 TASKS: Final = ("plate", "shaft", "flange")
+# Of the instance type.
+VCPUS: Final = 4
 LEASE_S: Final = 60.0
 # The longest boot, the look of the dead-man timer, and a margin.
 MARGIN_S: Final = 60.0
@@ -354,7 +356,8 @@ class _Teller:
             "mode": story.mode,
             "task_suites_dir": str(ROOT / "configs" / "suites"),
             "expected_rollouts": story.rollouts,
-            "max_concurrency": story.rollouts,
+            # A plan whose first wave has no room is refused.
+            "max_concurrency": min(story.rollouts, int(story.quota_vcpus) // VCPUS),
             "broker_version": "1.0",
             "host": self._lab.host_config(lease_s=LEASE_S, boot_s=60.0, lifetime_s=3600.0),
             "evaluator": {
