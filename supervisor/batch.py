@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -30,6 +29,7 @@ from supervisor.progress import ProgressView
 from supervisor.reserve import ReservingBridge, reserved
 from supervisor.sandbox import play_rollout
 from supervisor.seat import Seat
+from supervisor.signals import listening
 from supervisor.state import StateBook
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ async def _do_all(work: _Work, jobs: Sequence[tuple[PreparedRollout, Job]]) -> N
 async def _listen_for_signals(
     work: _Work, at_once: anyio.CancelScope, *, task_status: anyio.abc.TaskStatus[None]
 ) -> None:
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+    with listening() as signals:
         task_status.started()
         async for number in signals:
             work.is_interrupted = True

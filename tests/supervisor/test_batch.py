@@ -245,6 +245,22 @@ def test_a_signal_while_hosts_come_up_puts_their_rollouts_back_into_the_queue(tm
     assert_nothing_is_left(world, batch_dir)
 
 
+def test_a_batch_that_has_ended_gives_the_signals_back(tmp_path: Path) -> None:
+    """A signal while the summary is printed is answered by the program, and does not end it without a word."""
+
+    def handler(*_: object) -> None:
+        """The program's own."""
+
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        play(FakeWorld(), tmp_path, count=1)
+        after = signal.getsignal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+    assert handler is after
+
+
 def test_a_second_signal_does_not_wait_for_the_turn_and_still_cleans_up(tmp_path: Path) -> None:
     """Twice means now: the turn of an hour is cut off, and the host is released all the same."""
     world = FakeWorld(turn_s=3600)
