@@ -37,7 +37,7 @@ def main() -> int:
     options = parser.parse_args()
 
     told: list[Told] = []
-    print(f"{'seed':>5} {'blow':<46} {'after':<13} {'exits':<15} {'calls':>5} {'inst.':>5} {'went on':>7} {'s':>5}")
+    print(f"{'seed':>5} {'blow':<46} {'after':<15} {'exits':<15} {'calls':>5} {'inst.':>5} {'went on':>7} {'s':>5}")
     # Processes of their own: an account is made of what a process has only one of.
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn"), max_tasks_per_child=20) as pool:
         seeds = range(options.first, options.first + options.count)
@@ -73,7 +73,7 @@ def _line(told: Told) -> str:
     blow = f"{story.blow}{'' if told.has_struck else ' (never came)'}"
     codes = " ".join(str(code) for code in told.codes)
     return (
-        f"{story.seed:>5} {blow:<46} {story.aftermath:<13} {codes:<15} {told.calls:>5} {told.launched:>5} "
+        f"{story.seed:>5} {blow:<46} {story.aftermath:<15} {codes:<15} {told.calls:>5} {told.launched:>5} "
         f"{told.continued:>7} {told.took_s:>5.1f} {'BROKEN' if told.broken else ''}"
     )
 

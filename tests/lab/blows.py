@@ -24,11 +24,11 @@ from tests.lab.victims import Victims, strike
 KILL, TERM = signal.SIGKILL, signal.SIGTERM
 # How deep into a batch of one rollout each action is still met.
 ACTIONS = {
-    "": 55,
-    "RunInstances": 2,
-    "DescribeInstances": 8,
-    "DescribeInstanceInformation": 4,
-    "StartSession": 2,
+    "": 40,
+    "RunInstances": 1,
+    "DescribeInstances": 5,
+    "DescribeInstanceInformation": 2,
+    "StartSession": 1,
     "TerminateInstances": 1,
     "TerminateSession": 1,
     "PutObject": 3,
@@ -59,11 +59,12 @@ class Blow:
         names = "+".join(one.name.removeprefix("SIG") for one in self.signals)
         return f"{names} {self.victims} {self.how} {self.at} {self.action}#{self.number}"
 
-    def write_point(self) -> WritePoint | None:
-        """For the command's own failpoint; null for blows from outside."""
+    def write_point(self, told: Path) -> WritePoint | None:
+        """For the command's own failpoint, which makes the file `told` when it strikes; null for other blows."""
         if self.at != "write":
             return None
-        return WritePoint(self.number, self.how, self.victims, tuple(int(one) for one in self.signals), self.gap_s)
+        signals = tuple(int(one) for one in self.signals)
+        return WritePoint(self.number, self.how, self.victims, signals, self.gap_s, str(told))
 
 
 def blow_of(chance: random.Random, *, rollouts: int, has_pilots: bool) -> Blow:
@@ -74,12 +75,11 @@ def blow_of(chance: random.Random, *, rollouts: int, has_pilots: bool) -> Blow:
     match chance.choice(("call", "call", "write", "write", "checkpoint")):
         case "call":
             action = chance.choice(("", "", *ACTIONS))
-            depth = ACTIONS[action] * (rollouts if action else 1) + (20 * (rollouts - 1) if not action else 0)
+            depth = ACTIONS[action] * (rollouts if action else 1) + (12 * (rollouts - 1) if not action else 0)
             how: Literal["before", "after"] = chance.choice(("before", "after"))
             return Blow("call", chance.randint(1, depth), victims, signals, action, how, gap_s)
         case "write":
-            # A batch of one rollout writes some sixty times, in shared mode the turns too.
-            number = chance.randint(1, 25 + 35 * rollouts)
+            number = chance.randint(1, 15 + 20 * rollouts)
             kinds: tuple[Literal["before", "after", "torn"], ...] = ("before", "after", "torn")
             return Blow("write", number, victims, signals, "", chance.choice(kinds), gap_s)
         case _:

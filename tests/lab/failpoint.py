@@ -29,7 +29,9 @@ class WritePoint:
     how: Literal["before", "after", "torn"]
     victims: Victims
     signals: tuple[int, ...]
-    gap_s: float = 0.0
+    gap_s: float
+    # A file that is made by the strike.
+    told: str
 
     def order(self) -> str:
         """For the command line."""
@@ -69,6 +71,7 @@ class _Writes:
 
     def _strike(self) -> None:
         point = self._point
+        os.close(os.open(point.told, os.O_WRONLY | os.O_CREAT, 0o644))
         signals = [signal.Signals(number) for number in point.signals]
 
         def hit() -> None:
