@@ -127,7 +127,7 @@ class _Journal:
         self._plugin_s: dict[str, float] = {}
         for event in lab.plugin.events():
             if event["event"] == "started" and event["session_id"] in instance_of:
-                started[event["pid"]] = (instance_of[event["session_id"]], event["at_s"])
+                started[event["pid"]] = (instance_of[event["session_id"]], event["spawned_s"])
             elif event["event"] == "ready" and event["pid"] in started:
                 instance_id, began_s = started[event["pid"]]
                 self._plugin_s.setdefault(instance_id, event["at_s"] - began_s)

@@ -28,6 +28,7 @@ from broker.frame import Frame
 from broker.instance import Settings, order_of
 from broker.serving import CannotStart, Ending, serve
 
+SWITCH_S = 0.0005
 Tell = Callable[..., None]
 
 
@@ -137,6 +138,8 @@ def _settings(boot: dict[str, Any]) -> Settings:
 
 def main() -> None:
     """Serve until stdin ends."""
+    # Threads that draw must not keep the loop from the guests that only answer: those would be machines of their own.
+    sys.setswitchinterval(SWITCH_S)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(Farm().run())
