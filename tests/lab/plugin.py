@@ -120,8 +120,8 @@ def main(argv: list[str], environment: Mapping[str, str]) -> int:
 
 class _Program:
     """One start. Its events: `started` (with `argv`, `environment` as names, `tmpdir`, `tmpdir_mode`, `session_id`, and
-    `spawned_s`, when the process was made, to 10 ms), `secret_in_argv`, `ready`, `accepted`, `refused` (nobody listens behind the
-    stream), `lf_damaged`, `corrupted`, `hung`, `interrupted` (with `up` and `down`, the bytes that passed).
+    `spawned_s`, when the process was made, to 10 ms), `secret_in_argv`, `ready`, `accepted`, `refused` (nobody listens
+    behind the stream), `lf_damaged`, `corrupted`, `hung`, `interrupted` (with `up` and `down`, the bytes that passed).
     """
 
     def __init__(self, control: Path, argv: list[str], environment: Mapping[str, str]) -> None:
