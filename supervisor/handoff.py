@@ -20,7 +20,9 @@ from contract.broker_api import LeaseRequest, ResetReply, ResetRequest, Verdict
 from contract.errors import BrokerError, DiskError, HostError
 from contract.phases import Cause, Phase
 from contract.records import disk_error
+from supervisor.heartbeats import keep_way
 from supervisor.hosts.lease import Host, HostBroker, HostOrder, new_host_id
+from supervisor.race import Broken, first_of
 from supervisor.seat import HandedOff, Seat
 
 
@@ -116,23 +118,19 @@ async def _prove_and_reset(seat: Seat, undo: AsyncExitStack, host: Host) -> Hand
     broker = seat.equipment.reach(host, base_url)
     undo.callback(broker.close)
 
-    with _failing_as(Cause.HOST_IDENTITY):
-        host = await hosts.prove(host, broker)
-    with _failing_as(Cause.LEASE):
-        lease = await broker.lease(
-            LeaseRequest(
-                request_id=f"lease-{host_id}", rollout_id=rollout_id, lease_s=seat.prepared.config.host.lease_s
-            )
-        )
-    reset = await _reset(seat, broker, host_id=host_id, lease_id=lease.lease_id)
-
-    handed = HandedOff(
-        host=host,
-        base_url=base_url,
-        lease_id=lease.lease_id,
-        lease_generation=lease.generation,
-        first_frame=reset.frame,
+    # Host and way may be lost here too, and the calls are so patient that without a watch they would wait in vain.
+    made_ready = await first_of(
+        partial(_make_ready, seat, broker, host, base_url),
+        partial(keep_way, seat, host, base_url),
+        partial(hosts.wait_ended, host_id),
     )
+    if isinstance(made_ready, Broken):
+        raise HostError(
+            f"{made_ready.reason} before its hand-off",
+            cause=Cause.HOST_LAUNCH,
+            hint="See the host's log and who ended it.",
+        )
+    handed = made_ready.value
     _make_run_dir(seat)
     # One deed: once it has begun it ends, so that ledger and state agree on whether the sample counts.
     with anyio.CancelScope(shield=True):
@@ -140,13 +138,35 @@ async def _prove_and_reset(seat: Seat, undo: AsyncExitStack, host: Host) -> Hand
             "handed_off",
             host_id=host_id,
             rollout_id=rollout_id,
-            boot_id=host.boot_id,
-            lease_id=lease.lease_id,
-            lease_generation=lease.generation,
-            first_frame=reset.frame.model_dump(mode="json"),
+            boot_id=handed.host.boot_id,
+            lease_id=handed.lease_id,
+            lease_generation=handed.lease_generation,
+            first_frame=handed.first_frame.model_dump(mode="json"),
         )
         await seat.book.advance(rollout_id, Phase.HANDED_OFF, started_at=seat.equipment.ambient.utc_now())
     return handed
+
+
+async def _make_ready(seat: Seat, broker: HostBroker, host: Host, base_url: str) -> HandedOff:
+    """What is handed off: the host once it has proven itself, is leased, and shows the start drawing."""
+    with _failing_as(Cause.HOST_IDENTITY):
+        host = await seat.equipment.hosts.prove(host, broker)
+    with _failing_as(Cause.LEASE):
+        lease = await broker.lease(
+            LeaseRequest(
+                request_id=f"lease-{host.host_id}",
+                rollout_id=seat.rollout_id,
+                lease_s=seat.prepared.config.host.lease_s,
+            )
+        )
+    reset = await _reset(seat, broker, host_id=host.host_id, lease_id=lease.lease_id)
+    return HandedOff(
+        host=host,
+        base_url=base_url,
+        lease_id=lease.lease_id,
+        lease_generation=lease.generation,
+        first_frame=reset.frame,
+    )
 
 
 async def _close_tunnel(seat: Seat, host_id: str) -> None:

@@ -12,11 +12,12 @@ from typing import Final
 
 import anyio
 
-from contract.broker_api import ARTIFACT_BYTES_MAX, ErrorCode, SaveRequest
-from contract.errors import BenchError, BrokerError, DiskError, HostError
+from contract.broker_api import ARTIFACT_BYTES_MAX, SaveRequest
+from contract.errors import BenchError, DiskError, HostError
 from contract.phases import Cause, EndedBy, Outcome, Phase
 from supervisor.aws_short_lived import NoCredentials
 from supervisor.handoff import end_host, hand_off
+from supervisor.heartbeats import LOSSES, last_look, watch_health
 from supervisor.launch import PilotEnd, PilotSecrets
 from supervisor.outcome import Evaluation, HostLoss, Play, Verdict, after_play, judge_play
 from supervisor.progress_notes import ProgressNotes
@@ -25,18 +26,8 @@ from supervisor.recording import record_end
 from supervisor.seat import HandedOff, Seat, needs_aws, spec_of
 from supervisor.state import read_run_state
 
-# With many rollouts the heartbeats together stay under a tenth of a core (2 ms each).
-HEARTBEAT_S_PER_ROLLOUT: Final = 0.02
-# One look at a host that may be dying: the 2 s in which its end is to be known are not over then.
-LAST_LOOK_S: Final = 0.5
 # Export and render may take 120 s each and are tried three times; ten minutes are more than any sound drawing needs.
 EVALUATION_S: Final = 600.0
-
-_DEAD_STATES: Final = {
-    "cad_died": (Cause.CAD_DIED, "the CAD program died"),
-    "cad_hung": (Cause.CAD_HUNG, "the CAD program hangs"),
-    "display_died": (Cause.DISPLAY_DIED, "the X server died"),
-}
 
 
 async def play_rollout(seat: Seat) -> None:
@@ -131,7 +122,7 @@ async def _play(seat: Seat, handed: HandedOff) -> Play:
             partial(_run_pilot, seat, handed),
             partial(_watch_process, seat, handed),
             partial(_watch_program, seat, handed),
-            partial(_watch_health, seat, handed),
+            partial(watch_health, seat, handed),
         )
     except DiskError as error:
         return Play(pilot=None, fault=HostLoss(Cause.DISK, str(error)))
@@ -170,63 +161,20 @@ async def _watch_process(seat: Seat, handed: HandedOff) -> HostLoss:
 
 
 async def _watch_program(seat: Seat, handed: HandedOff) -> HostLoss:
-    return HostLoss(*_DEAD_STATES[await seat.equipment.hosts.wait_lost(handed.host.host_id)])
-
-
-async def _watch_health(seat: Seat, handed: HandedOff) -> HostLoss:
-    """Ask the broker at intervals how it and its CAD program are, and have a broken way to it mended.
-
-    Each answer also keeps the lease, and shows that the host is still in the boot that was handed off.
-    """
-    hosts, host = seat.equipment.hosts, handed.host
-    pause_s = max(hosts.timing.heartbeat_s, HEARTBEAT_S_PER_ROLLOUT * seat.prepared.max_concurrency)
-    broker = seat.equipment.reach_for_heartbeat(host, handed.base_url)
-    misses = 0
-    try:
-        while True:
-            with anyio.move_on_after(pause_s):
-                await hosts.wait_tunnel_broken(host.host_id)
-            try:
-                health = await broker.health()
-            except BrokerError as error:
-                misses += error.code in {ErrorCode.UNREACHABLE, ErrorCode.PROTOCOL}
-                if misses >= hosts.timing.misses_max:
-                    return HostLoss(Cause.BROKER_UNREACHABLE, error.message)
-                try:
-                    await hosts.mend_tunnel(host.host_id, misses=misses)
-                except HostError as lost:
-                    return HostLoss(lost.cause, lost.message)
-                continue
-            misses = 0
-            if health.boot_id != host.boot_id:
-                return HostLoss(
-                    Cause.HOST_REBOOTED,
-                    f"the host is in boot {health.boot_id!r}, and was handed off in {host.boot_id!r}",
-                )
-            hosts.renew(host)
-            if health.driver_state in _DEAD_STATES:
-                return HostLoss(*_DEAD_STATES[health.driver_state])
-    finally:
-        broker.close()
+    return LOSSES[await seat.equipment.hosts.wait_lost(handed.host.host_id)]
 
 
 async def _loss_behind(seat: Seat, handed: HandedOff, end: PilotEnd) -> HostLoss | None:
     """What really happened to the host when the pilot's own words may only be the symptom of it."""
     if end.status < 0 or (end.is_final and end.state is not None and end.state.error is None):
         return None
+    return await _loss_shown(seat, handed)
+
+
+async def _loss_shown(seat: Seat, handed: HandedOff) -> HostLoss | None:
     if seat.equipment.hosts.has_ended(handed.host.host_id):
         return await _watch_process(seat, handed)
-    broker = seat.equipment.reach_for_heartbeat(handed.host, handed.base_url)
-    try:
-        with anyio.move_on_after(LAST_LOOK_S):
-            health = await broker.health()
-            if health.driver_state in _DEAD_STATES:
-                return HostLoss(*_DEAD_STATES[health.driver_state])
-    except BrokerError:
-        pass
-    finally:
-        broker.close()
-    return None
+    return await last_look(seat, handed)
 
 
 async def _evaluate_and_record(seat: Seat, handed: HandedOff, play: Play) -> None:
@@ -282,13 +230,12 @@ async def _evaluate(seat: Seat, handed: HandedOff) -> tuple[Evaluation, HostLoss
             partial(while_needed, partial(_watch_process, seat, handed)),
             partial(while_needed, partial(_watch_program, seat, handed)),
             # A way that breaks while the evaluation uses it is mended too.
-            partial(while_needed, partial(_watch_health, seat, handed)),
+            partial(while_needed, partial(watch_health, seat, handed)),
         )
         if isinstance(result, Broken):
             return Evaluation(state="failed", failure=result.reason.detail), result.reason
-        is_lost = seat.equipment.hosts.has_ended(handed.host.host_id) and not is_fetched.is_set()
-        if result.value.state == "failed" and is_lost:
-            return result.value, await _watch_process(seat, handed)
+        if result.value.state == "failed" and not is_fetched.is_set():
+            return result.value, await _loss_shown(seat, handed)
         return result.value, None
     return failed, None
 

@@ -25,6 +25,8 @@ PATIENCE: Final = Patience(read_s=60.0, lost_s=MEND_S + 60.0)
 HEARTBEAT_PATIENCE: Final = Patience(connect_s=5.0, read_s=10.0, tries=1)
 # Saving the drawing of a void rollout, and its way through the tunnel.
 HAND_OVER_S: Final = 60.0
+# A round trip to the Region and back, a new connection through the tunnel, and a frame that is on its way before it.
+LAST_LOOK_S: Final = 5.0
 # Each costs a pause and 10 s: a broker that was silent for more than three minutes is not coming back.
 MISSES_MAX: Final = 8
 
@@ -36,6 +38,7 @@ def timing_of(config: Ec2HostConfig) -> HostTiming:
         hand_off_s=config.boot_s + RESETS_S,
         release_s=RELEASE_S,
         hand_over_s=HAND_OVER_S,
+        last_look_s=LAST_LOOK_S,
         heartbeat_s=HEARTBEAT_S,
         misses_max=MISSES_MAX,
         patience=replace(PATIENCE, lost_s=max(PATIENCE.lost_s, config.lease_s)),

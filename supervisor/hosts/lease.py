@@ -47,14 +47,15 @@ class HostTiming:
     """How slow this kind of host is, in seconds.
 
     `hand_off_s` bounds what follows a launch until the hand-off; `release_s` the ending of one host; `hand_over_s` the
-    saving of a drawing that is not scored. `heartbeat_s` is the pause between two heartbeats, and a host is lost after
-    `misses_max` of them in a row without an answer. `patience` is for the calls of a rollout and `heartbeat_patience`
-    for a heartbeat.
+    saving of a drawing that is not scored; `last_look_s` the one question to a host that may be dying. `heartbeat_s` is
+    the pause between two heartbeats, and a host is lost after `misses_max` of them in a row without an answer.
+    `patience` is for the calls of a rollout and `heartbeat_patience` for a heartbeat.
     """
 
     hand_off_s: float
     release_s: float
     hand_over_s: float
+    last_look_s: float
     heartbeat_s: float
     misses_max: int
     patience: Patience

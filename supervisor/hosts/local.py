@@ -59,6 +59,8 @@ LOCAL_TIMING: Final = HostTiming(
     release_s=20.0,
     # Saving the drawing of a void rollout: before the 2 s are over in which its end is to be known.
     hand_over_s=1.0,
+    # Nor are they over after this.
+    last_look_s=0.5,
     # A broker says at once that its CAD program died, but not to a controller that has taken it over, and then half a
     # second may pass until we ask.
     heartbeat_s=0.5,

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import anyio
 import pytest
 
 from contract.broker_api import ErrorCode
-from contract.phases import Cause, Outcome
+from contract.phases import Cause, EndedBy, Outcome
 from contract.rollout_records import RolloutSpec
-from contract.run_dir import BatchDir
+from contract.run_dir import BatchDir, RunDir
 from supervisor.batch import execute
+from supervisor.launch import PilotEnd
 from tests.batch_fakes import (
     FakeWorld,
     assert_nothing_is_left,
@@ -21,6 +23,7 @@ from tests.batch_fakes import (
     quiet_console,
     read_state,
     virtual_ambient,
+    write_state,
 )
 
 
@@ -99,6 +102,70 @@ def test_a_host_that_reboots_voids_the_rollout_once(tmp_path: Path, moment: str)
     rows = read_state(batch_dir).rollouts
     assert [(Outcome.VOID, Cause.HOST_REBOOTED), (Outcome.SCORED, None)] == [(row.outcome, row.cause) for row in rows]
     assert 2 == len(world.launched)
+    assert_nothing_is_left(world, batch_dir)
+
+
+def test_a_reboot_that_the_pilot_meets_first_is_told_as_what_it_is(tmp_path: Path) -> None:
+    """A broker in another boot knows no lease and no receipt: what the pilot makes of that is a symptom."""
+
+    def reboot(spec: RolloutSpec) -> PilotEnd | None:
+        if spec.rollout_id != "r-0":
+            return None
+        world.host_of("r-0").boot_id = "another boot"
+        state = write_state(RunDir(Path(spec.run_dir)), 1, EndedBy.HOST_LOST, Cause.ACTIONS_INDETERMINATE)
+        return PilotEnd(state=state, status=0)
+
+    world = FakeWorld(ending=reboot)
+
+    batch_dir = play(world, tmp_path)
+
+    rows = read_state(batch_dir).rollouts
+    assert [(Outcome.VOID, Cause.HOST_REBOOTED), (Outcome.SCORED, None)] == [(row.outcome, row.cause) for row in rows]
+    assert_nothing_is_left(world, batch_dir)
+
+
+@pytest.mark.parametrize("moment", ["identity", "lease", "reset"])
+def test_a_way_that_breaks_before_hand_off_is_mended(tmp_path: Path, moment: str) -> None:
+    """The call that was under way gets its answer then, and the host is not given up for its tunnel."""
+    mended = anyio.Event()
+
+    async def trouble(step: str, rollout_id: str) -> None:
+        if rollout_id != "r-0" or mended.is_set():
+            return
+        if step == "mend":
+            mended.set()
+        if step == "health":
+            raise broker_error(ErrorCode.UNREACHABLE)
+        if step == moment:
+            await mended.wait()
+
+    world = FakeWorld(trouble=trouble)
+
+    batch_dir = play(world, tmp_path)
+
+    assert mended.is_set()
+    assert [Outcome.SCORED] * 2 == [row.outcome for row in read_state(batch_dir).rollouts]
+    assert 2 == len(world.launched)
+    assert_nothing_is_left(world, batch_dir)
+
+
+@pytest.mark.parametrize("moment", ["identity", "lease", "reset"])
+def test_a_host_that_ends_before_hand_off_is_replaced_at_once(tmp_path: Path, moment: str) -> None:
+    """Its calls would wait for as long as a lease lasts; nobody has to pay for that."""
+
+    async def trouble(step: str, rollout_id: str) -> None:
+        if (step, rollout_id) == (moment, "r-0") and len(world.launched) <= 2:
+            world.host_of("r-0").ended.set()
+            await anyio.sleep_forever()
+
+    world = FakeWorld(trouble=trouble)
+
+    batch_dir = play(world, tmp_path)
+
+    rows = read_state(batch_dir).rollouts
+    assert [Outcome.SCORED] * 2 == [row.outcome for row in rows]
+    assert [1, 0] == [row.host_replacements for row in rows]
+    assert 3 == len(world.launched)
     assert_nothing_is_left(world, batch_dir)
 
 
