@@ -13,7 +13,6 @@ import argparse
 import shutil
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
@@ -24,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 if TYPE_CHECKING:
-    from tests.lab.death_story import Told
+    from tests.lab.stories import Told
 
 
 def main() -> int:
@@ -71,10 +70,13 @@ def play(seed: int, keep: Path | None) -> Told:
 def _line(told: Told) -> str:
     story = told.story
     blow = f"{story.blow}{'' if told.has_struck else ' (never came)'}"
+    remarks = ["BROKEN"] if told.broken else []
+    remarks += [f"refused: {told.refused}"] if told.refused else []
+    remarks += [f"void: {reason}" for reason in told.given_up]
     codes = " ".join(str(code) for code in told.codes)
     return (
         f"{story.seed:>5} {blow:<46} {story.aftermath:<15} {codes:<15} {told.calls:>5} {told.launched:>5} "
-        f"{told.continued:>7} {told.took_s:>5.1f} {'BROKEN' if told.broken else ''}"
+        f"{told.continued:>7} {told.took_s:>5.1f} {'; '.join(remarks)}"
     )
 
 
@@ -87,10 +89,6 @@ def _sum_up(told: Sequence[Told]) -> None:
         f"{sum(one.continued for one in told)} rollouts went on after their controller's death, "
         f"{sum(len(one.given_up) for one in told)} were void; {sum(bool(one.broken) for one in told)} seeds broken"
     )
-    for reason, count in Counter(
-        reason.partition(" ")[2].partition(":")[0] for one in told for reason in one.given_up
-    ).most_common():
-        print(f"  void with {reason}: {count}")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ from pydantic import SecretStr
 
 from supervisor.keyring import KernelKeyring
 from tests.lab.blows import Blow
-from tests.lab.death_story import Story, tell
+from tests.lab.death_story import tell
+from tests.lab.stories import Story
 
 FEW = range(10)
 MORE = range(10, 50)

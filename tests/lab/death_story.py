@@ -13,7 +13,6 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,8 +23,9 @@ from contract.records import read_record
 from contract.run_dir import BatchDir
 from supervisor.hosts.folders import SCRATCH, pilot_home, tunnel_folder
 from supervisor.ledger import read_ledger
-from tests.lab.blows import Blow, BlowLab, Storm, blow_of
+from tests.lab.blows import Blow, BlowLab, Storm
 from tests.lab.commands import ROOT
+from tests.lab.stories import Story, Told
 from tests.lab.traces import drawn_lines, replay_of_lines, twice_done
 from tests.lab.victims import leavings_of
 
@@ -38,69 +38,8 @@ MARGIN_S: Final = 60.0
 # Nothing in here takes so long; what does hangs.
 COMMAND_S_MAX: Final = 240.0
 SETTLE_S_MAX: Final = 15.0
-AFTERMATHS: Final = ("nobody", "reconcile", "reconcile twice", "resume", "resume", "resume", "death", "death, resume")
 UNFINISHED: Final = frozenset({Phase.HANDED_OFF, Phase.EVALUATING})
 ENDED: Final = frozenset({Phase.FINISHED, Phase.FAILED, Phase.NOT_STARTED})
-
-
-@dataclass(frozen=True, slots=True)
-class Story:
-    """What a seed decides."""
-
-    seed: int
-    rollouts: int
-    mode: str
-    providers: tuple[str, ...]
-    turns: int
-    rate: float
-    visible_after_s: float
-    quota_vcpus: float
-    blow: Blow
-    second: Blow
-    aftermath: str
-    waits_s: float
-
-    @classmethod
-    def of(cls, seed: int) -> Story:
-        """The story of a seed."""
-        chance = random.Random(seed)
-        count = chance.randint(1, 3)
-        mode = chance.choice(("process", "process", "shared"))
-        has_pilots = mode == "process"
-        return cls(
-            seed=seed,
-            rollouts=count,
-            mode=mode,
-            providers=tuple(chance.choice(("replay", "replay", "replay", "noop", "random")) for _ in range(count)),
-            turns=chance.randint(4, 12),
-            rate=chance.choice((0.0, 0.0, 0.05, 0.15)),
-            visible_after_s=chance.choice((0.0, 0.0, 0.5, 2.0)),
-            quota_vcpus=chance.choice((512.0, 512.0, 8.0)),
-            blow=blow_of(chance, rollouts=count, has_pilots=has_pilots),
-            second=blow_of(chance, rollouts=count, has_pilots=has_pilots),
-            aftermath=chance.choice(AFTERMATHS),
-            waits_s=chance.choice((0.0, 0.0, 0.5, 2.0)),
-        )
-
-
-@dataclass
-class Told:
-    """What one seed came to. `codes` are the exit statuses in order, negative for signals."""
-
-    story: Story
-    codes: list[int] = field(default_factory=list)
-    broken: list[str] = field(default_factory=list)
-    has_struck: bool = False
-    launched: int = 0
-    calls: int = 0
-    continued: int = 0
-    given_up: list[str] = field(default_factory=list)
-    took_s: float = 0.0
-
-    def expect(self, is_so: bool, promise: str) -> None:
-        """Note the promise when it does not hold."""
-        if not is_so:
-            self.broken.append(promise)
 
 
 def tell(seed: int, folder: Path, *, story: Story | None = None) -> Told:
@@ -196,6 +135,9 @@ class _Teller:
         """Resume in calm weather until nothing waits, and hold it to all promises."""
         self._lab.trouble_of = lambda action: None
         code = self._control(self._resume, None)
+        if code == 3:
+            # A machine that is busy cannot ask everything in time, and an operator tries again.
+            code = self._control(self._resume, None)
         self._told.expect(code in (0, 1), f"a resume in calm weather ends with 0 or 1, not {code}")
         self._assert_clean_end()
         rows = self._rows()
@@ -250,6 +192,7 @@ class _Teller:
                 watcher = threading.Thread(target=self._lab.strike_at_checkpoint, args=(self._out.rollouts, stop))
                 watcher.start()
             try:
+                self._add_decoys_during(process)
                 code = process.wait(COMMAND_S_MAX)
             except subprocess.TimeoutExpired:
                 self._told.broken.append(f"{arguments[0]} hangs: {log.read_text()[-500:]}")
@@ -263,6 +206,9 @@ class _Teller:
             self._told.has_struck = self._lab.has_struck or struck.exists()
         self._lab.rest()
         self._told.codes.append(code)
+        if code == 3:
+            plan = json.loads(log.read_text().rpartition("\n}\n")[0] + "\n}")
+            self._told.refused = ", ".join(str(issue["code"]) for issue in plan["issues"])
         is_killed = blow is not None and blow.kills_controller
         self._told.expect(code >= 0 or is_killed, f"only SIGKILL takes {arguments[0]} its last word, not {-code}")
         if "Traceback (most recent call last)" in (said := log.read_text()):
@@ -340,8 +286,18 @@ class _Teller:
     def _rows(self) -> dict[str, RolloutRow]:
         return {row.rollout_id: row for row in self._state().rollouts}
 
+    def _add_decoys_during(self, process: subprocess.Popen[bytes]) -> None:
+        """As soon as the batch has a host whose tags can be copied."""
+        until_s = time.monotonic() + SETTLE_S_MAX
+        while not self._decoys and process.poll() is None and time.monotonic() < until_s:
+            if self._out.hosts.exists() and self._out.hosts.stat().st_size:
+                self._add_decoys()
+            time.sleep(0.02)
+
     def _add_decoys(self) -> None:
         """Strangers that look like this batch's instances, down to its host's tag."""
+        if self._decoys:
+            return
         hosts = list(read_ledger(self._out.hosts))
         tags = {
             "BatchId": self._state().batch_id,

@@ -138,10 +138,14 @@ class Lab:
 
     def note(self, call: Call, status: int | None) -> None:
         """Add to the journal."""
-        if (call.client_token or "").startswith(DECOY):
+        if self.is_decoys(call):
             return
         with self.lock:
             self.calls.append(replace(call, status=status))
+
+    def is_decoys(self, call: Call) -> bool:
+        """True for launches of decoys: nothing goes wrong with them, and the journal does not hold them."""
+        return (call.client_token or "").startswith(DECOY)
 
     def called(self, action: str) -> list[Call]:
         """Calls of one action, without dry runs."""
@@ -184,20 +188,16 @@ class Lab:
         Another owner's, a sibling batch's, one with exactly these tags and in no ledger, one that was just ended, a
         ghost, and one without a tag. Throttling does not count them, and the journal does not hold them.
         """
-        was_throttling, self.is_throttling = self.is_throttling, False
-        try:
-            made = []
-            for _ in range(each):
-                made.append(self.decoy(tags={**tags, "Owner": "somebody-else"}))
-                made.append(self.decoy(tags={**tags, "BatchId": f"{tags.get('BatchId', '')}-sibling"}))
-                made.append(self.decoy(tags=tags))
-                made.append(self.decoy(tags=tags, is_ended=True))
-                made.append(self.decoy(tags=tags))
-                self.machines.haunt(made[-1])
-                made.append(self.decoy(tags={}))
-            return made
-        finally:
-            self.is_throttling = was_throttling
+        made = []
+        for _ in range(each):
+            made.append(self.decoy(tags={**tags, "Owner": "somebody-else"}))
+            made.append(self.decoy(tags={**tags, "BatchId": f"{tags.get('BatchId', '')}-sibling"}))
+            made.append(self.decoy(tags=tags))
+            made.append(self.decoy(tags=tags, is_ended=True))
+            made.append(self.decoy(tags=tags))
+            self.machines.haunt(made[-1])
+            made.append(self.decoy(tags={}))
+        return made
 
     def _tick(self, stop: threading.Event) -> None:
         while not stop.wait(TICK_S):

@@ -44,7 +44,9 @@ class Wire:
         environ["wsgi.input"] = io.BytesIO(body)
         service, action, request = _what(environ, body)
         call = _call(service, action, request, body)
-        fault = self._throttled(call, request) or self._lab.faults.take(action, is_dry_run=call.is_dry_run)
+        fault = None
+        if not self._lab.is_decoys(call):
+            fault = self._throttled(call, request) or self._lab.faults.take(action, is_dry_run=call.is_dry_run)
         if fault is not None and fault.delay_s:
             time.sleep(fault.delay_s)
         if fault is not None and fault.kind == "drop_before":
