@@ -75,6 +75,7 @@ def _play_steadily(world: Fleet, mode: str, options: argparse.Namespace) -> None
     with world.controller(mode, profile=options.profile) as controller:
         if not _wait_until_all_play(controller, options.rollouts):
             return
+        start_cpu_s, waited = cpu_clock_s(controller.pid), controller.waited_share()
         time.sleep(SETTLE_S)
         calls = len(world.lab.calls)
         requests, cpu_s, at_s = world.turns_played(), cpu_clock_s(controller.pid), time.monotonic()
@@ -84,6 +85,8 @@ def _play_steadily(world: Fleet, mode: str, options: argparse.Namespace) -> None
         rate = (world.turns_played() - requests) / took_s
         asked = Counter(call.action for call in world.lab.calls[calls:])
         print(Row("CPU of the controller while all play, of one core", share, CPU_SHARE_MAX, "cores"))
+        print(Row("its CPU until all play, for each rollout", start_cpu_s / options.rollouts, None, "s"))
+        print(Row("its wait for a core until then, of its CPU (quiet: < 1)", waited, None, ""))
         print(Row("turns of all rollouts", rate, None, "1/s"))
         print(Row("controller's memory at its highest", peak_rss_mb(controller.pid), None, "MB"))
         print(Row("its open files", controller.open_files(), None, ""))

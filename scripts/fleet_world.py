@@ -139,6 +139,19 @@ class Controller:
         """Threads."""
         return len(os.listdir(f"/proc/{self.pid}/task"))
 
+    def waited_share(self) -> float:
+        """How long its threads were ready and had no core, as a multiple of the time in which they had one.
+
+        On a machine that others use too, times say little; this says so (`/proc/PID/task/TID/schedstat`).
+        """
+        ran_ns = waited_ns = 0
+        for task in Path(f"/proc/{self.pid}/task").iterdir():
+            # A thread may have ended meanwhile.
+            with suppress(OSError):
+                ran, waited, _ = (task / "schedstat").read_text().split()
+                ran_ns, waited_ns = ran_ns + int(ran), waited_ns + int(waited)
+        return waited_ns / max(1, ran_ns)
+
     def end(self) -> None:
         """End it as an operator does who is in a hurry."""
         for _ in range(2):
