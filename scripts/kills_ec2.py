@@ -43,13 +43,9 @@ def main() -> int:
         for future in as_completed([pool.submit(play, seed, options.keep) for seed in seeds]):
             told.append(future.result())
             print(_line(told[-1]), flush=True)
+            _complain(told[-1])
     _sum_up(told)
-    broken = sorted((one for one in told if one.broken), key=lambda one: one.story.seed)
-    for one in broken:
-        print(f"\nseed {one.story.seed}: {one.story}", file=sys.stderr)
-        print("".join(f"  {promise}\n" for promise in one.broken), end="", file=sys.stderr)
-        print(f"  again: scripts/kills_ec2.py --first {one.story.seed} --count 1 --keep FOLDER", file=sys.stderr)
-    return int(bool(broken))
+    return int(any(one.broken for one in told))
 
 
 def play(seed: int, keep: Path | None) -> Told:
@@ -78,6 +74,14 @@ def _line(told: Told) -> str:
         f"{story.seed:>5} {blow:<46} {story.aftermath:<15} {codes:<15} {told.calls:>5} {told.launched:>5} "
         f"{told.continued:>7} {told.took_s:>5.1f} {'; '.join(remarks)}"
     )
+
+
+def _complain(told: Told) -> None:
+    if not told.broken:
+        return
+    print(f"seed {told.story.seed}: {told.story}", file=sys.stderr)
+    print("".join(f"  {promise}\n" for promise in told.broken), end="", file=sys.stderr)
+    print(f"  again: scripts/kills_ec2.py --first {told.story.seed} --count 1 --keep FOLDER", file=sys.stderr)
 
 
 def _sum_up(told: Sequence[Told]) -> None:

@@ -91,8 +91,8 @@ class _Teller:
             case "reconcile":
                 self._reconcile()
             case "reconcile twice":
-                # The first pass may come before what was launched is shown; then the second one finds it.
-                self._control(self._reconciling, None)
+                # The first may be killed, or come before what was launched is shown; then the second one finds it.
+                self._control(self._reconciling, self._story.at_reconcile)
                 self._reconcile()
             case "resume":
                 self._resume_to_the_end(before)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
-from tests.lab.blows import Blow, blow_of
+from tests.lab.blows import KILL, Blow, blow_of
 
 AFTERMATHS: Final = ("nobody", "reconcile", "reconcile twice", "resume", "resume", "resume", "death", "death, resume")
 
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What a seed decides."""
+    """What a seed decides. `second` strikes the one that resumes, `at_reconcile` the first of two reconcilers."""
 
     seed: int
     rollouts: int
@@ -27,6 +27,7 @@ class Story:
     second: Blow
     aftermath: str
     waits_s: float
+    at_reconcile: Blow | None = None
 
     @classmethod
     def of(cls, seed: int) -> Story:
@@ -48,6 +49,7 @@ class Story:
             second=blow_of(chance, rollouts=count, has_pilots=has_pilots),
             aftermath=chance.choice(AFTERMATHS),
             waits_s=chance.choice((0.0, 0.0, 0.5, 2.0)),
+            at_reconcile=_blow_at_reconcile(chance),
         )
 
 
@@ -76,3 +78,15 @@ class Told:
         """Note the promise when it does not hold."""
         if not is_so:
             self.broken.append(promise)
+
+
+def _blow_at_reconcile(chance: random.Random) -> Blow | None:
+    """It asks three times who is alive, ends all in one call, and writes a line for each host and the state."""
+    match chance.choice(("nothing", "call", "write")):
+        case "call":
+            how: Literal["before", "after"] = chance.choice(("before", "after"))
+            return Blow("call", chance.randint(1, 8), "controller", (KILL,), how=how)
+        case "write":
+            return Blow("write", chance.randint(1, 6), "controller", (KILL,), how=chance.choice(("before", "after")))
+        case _:
+            return None
