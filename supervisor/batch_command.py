@@ -104,12 +104,14 @@ def _play(prepared: PreparedBatch, batch_dir: BatchDir, *, resumes: bool, rerun_
 
     from contract.ambient import Ambient
     from supervisor.batch import execute
+    from supervisor.open_files import make_room_for_files
     from supervisor.resume import resume
     from supervisor.summary import print_summary
 
     # Processes of other folders write here too.
     batch_dir = BatchDir(batch_dir.root.absolute())
     console = Console(stderr=True)
+    make_room_for_files(prepared.max_concurrency)
     if resumes:
         play = partial(resume, batch_dir, prepared, console=console, ambient=Ambient())
     else:
