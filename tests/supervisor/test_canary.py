@@ -6,10 +6,8 @@ import base64
 import hashlib
 import json
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -26,6 +24,7 @@ from contract.rollout_records import BROKER_TOKEN_VARIABLE, PROVIDER_KEY_VARIABL
 from supervisor.launch import PilotEnd, PilotSecrets, SharedPilot
 from tests.fakes import TOKEN, FakeBroker, make_spec
 from tests.live_batch import TASKS, LiveBatch
+from tests.process_watch import ProcessWatch, watching
 from tests.providers.faults import echo
 from tests.providers.players import script
 from tests.providers.playing import MODELS, PROVIDER_MODELS, REGION, frame_of, host_for_tests
@@ -47,49 +46,16 @@ TAGS = {"AUTOCAD_BENCH_HOST_ID", "AUTOCAD_BENCH_BATCH_ID", "AUTOCAD_BENCH_ROLLOU
 EVALUATOR = {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONHASHSEED"}
 
 
-@dataclass(slots=True)
-class Watch:
-    """Looks at every descendant of the controller, over and over, and keeps what it has seen."""
-
-    batch: LiveBatch
-    environments: dict[int, dict[str, str]] = field(default_factory=dict)
-    commands: dict[int, str] = field(default_factory=dict)
-    stop: threading.Event = field(default_factory=threading.Event)
-
-    def run(self) -> None:
-        assert self.batch.process is not None
-        while not self.stop.is_set():
-            for pid in list(_descendants(self.batch.process.pid)):
-                self._look(pid)
-            time.sleep(0.01)
-
-    def tokens(self) -> set[str]:
-        """The broker tokens of all pilots that were seen."""
-        found = {variables.get(BROKER_TOKEN_VARIABLE) for variables in self.environments.values()}
-        return {token for token in found if token}
-
-    def _look(self, pid: int) -> None:
-        try:
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            content = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
-        except OSError:
-            return
-        # Between fork and exec a child still is a copy of its parent; one that has just ended shows nothing any more.
-        if "supervisor.cli" in command or not command or not content:
-            return
-        self.commands[pid] = command
-        self.environments[pid] = dict(item.split("=", 1) for item in content.split("\0") if "=" in item)
+def watch_of(batch: LiveBatch) -> ProcessWatch:
+    """Everything below the controller. Between fork and exec a child still is a copy of it."""
+    assert batch.process is not None
+    return ProcessWatch(batch.process.pid, is_left_out=lambda command: "supervisor.cli" in command)
 
 
-def _descendants(pid: int) -> Iterator[int]:
-    try:
-        tasks = list(Path(f"/proc/{pid}/task").iterdir())
-        children = [int(child) for task in tasks for child in (task / "children").read_text().split()]
-    except OSError:
-        return
-    for child in children:
-        yield child
-        yield from _descendants(child)
+def broker_tokens(watch: ProcessWatch) -> set[str]:
+    """The broker tokens of all pilots that were seen."""
+    found = {variables.get(BROKER_TOKEN_VARIABLE) for variables in watch.environments.values()}
+    return {token for token in found if token}
 
 
 @pytest.mark.parametrize("mode", ["process", "shared"])
@@ -97,13 +63,9 @@ def test_secrets_stay_where_they_belong(tmp_path: Path, mode: str) -> None:
     """The controller's own environment is the only one that holds what was planted in it."""
     batch = LiveBatch(tmp_path / "batch", count=2, max_concurrency=2, turns=10, mode=mode, environment=PLANTED)
     batch.start()
-    watch = Watch(batch)
-    thread = threading.Thread(target=watch.run, daemon=True)
-    thread.start()
-    code = batch.wait()
-    watch.stop.set()
-    thread.join()
-    secrets = {*PLANTED.values(), *watch.tokens(), "canary-"}
+    with watching(watch_of(batch)) as watch:
+        code = batch.wait()
+    secrets = {*PLANTED.values(), *broker_tokens(watch), "canary-"}
     files = [path for path in batch.folder.rglob("*") if path.is_file()]
     leaks = [(str(path), secret) for path in files for secret in secrets if secret.encode() in path.read_bytes()]
 
@@ -120,7 +82,7 @@ def test_secrets_stay_where_they_belong(tmp_path: Path, mode: str) -> None:
         assert PROVIDER_KEY_VARIABLE not in variables
         if pid not in pilots:
             assert not any(secret in value for secret in secrets for value in variables.values())
-    assert len(pilots) == len(watch.tokens())
+    assert len(pilots) == len(broker_tokens(watch))
 
 
 AWS_KEYS = {
@@ -208,19 +170,15 @@ def test_the_secrets_of_vendors_stay_with_the_pilots_that_they_are_for(tmp_path:
             options=("--skip-direct-model-check",),
         )
         batch.start()
-        watch = Watch(batch)
-        thread = threading.Thread(target=watch.run, daemon=True)
-        thread.start()
-        code = batch.wait(180)
-        watch.stop.set()
-        thread.join()
+        with watching(watch_of(batch)) as watch:
+            code = batch.wait(180)
         refused, turns = simulator.refused, simulator.turns
 
     keys = dict(simulator.keys)
     held = {variables.get(PROVIDER_KEY_VARIABLE, "") for variables in watch.environments.values()}
     loans = held - {"", *keys.values()}
     aws = {*AWS_KEYS.values(), AWS_SESSION.secret_key, AWS_SESSION.token or ""}
-    secrets = {*keys.values(), *aws, *loans, *watch.tokens(), "canary"}
+    secrets = {*keys.values(), *aws, *loans, *broker_tokens(watch), "canary"}
     files = [path for path in batch.folder.rglob("*") if path.is_file()]
     said = (batch.folder / "stderr.txt").read_text()
 
