@@ -32,7 +32,6 @@ from tests.lab.victims import leavings_of
 TASKS: Final = ("plate", "shaft", "flange")
 # Of the instance type.
 VCPUS: Final = 4
-LEASE_S: Final = 60.0
 # The longest boot, the look of the dead-man timer, and a margin.
 MARGIN_S: Final = 60.0
 # Nothing in here takes so long; what does hangs.
@@ -151,7 +150,7 @@ class _Teller:
         self._reconcile(is_after_end=True)
 
     def _let_the_lease_pass(self) -> None:
-        self._lab.ahead_s = LEASE_S + MARGIN_S
+        self._lab.ahead_s = self._story.lease_s + MARGIN_S
         until_s = time.monotonic() + SETTLE_S_MAX
         while self._ours_alive() and time.monotonic() < until_s:
             time.sleep(0.1)
@@ -326,7 +325,7 @@ class _Teller:
             # A plan whose first wave has no room is refused.
             "max_concurrency": min(story.rollouts, int(story.quota_vcpus) // VCPUS),
             "broker_version": "1.0",
-            "host": self._lab.host_config(lease_s=LEASE_S, boot_s=60.0, lifetime_s=3600.0),
+            "host": self._lab.host_config(lease_s=self._story.lease_s, boot_s=60.0, lifetime_s=3600.0),
             "evaluator": {
                 "name": "ezdxf",
                 "version": EVALUATOR_VERSION,

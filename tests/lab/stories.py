@@ -10,6 +10,9 @@ from tests.lab.blows import KILL, Blow, blow_of
 
 AFTERMATHS: Final = ("nobody", "reconcile", "reconcile twice", "resume", "resume", "resume", "death", "death, resume")
 
+# The shortest that a config takes.
+LEASE_S: Final = 60.0
+
 
 @dataclass(frozen=True, slots=True)
 class Story:
@@ -28,6 +31,7 @@ class Story:
     aftermath: str
     waits_s: float
     at_reconcile: Blow | None = None
+    lease_s: float = LEASE_S
 
     @classmethod
     def of(cls, seed: int) -> Story:
