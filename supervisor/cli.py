@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import click
 
@@ -28,30 +28,40 @@ EXIT_CODES: Final = (
 def main() -> None:
     """`autocad-bench`."""
     _take_sigterm_as_sigint()
-    sys.exit(run(autocad_bench, sys.argv[1:], program="autocad-bench", environment=os.environ))
+    _end(run(autocad_bench, sys.argv[1:], program="autocad-bench", environment=os.environ))
 
 
 def batch_main() -> None:
     """`autocad-bench-batch`."""
     _take_sigterm_as_sigint()
-    sys.exit(run(batch, sys.argv[1:], program="autocad-bench-batch", environment=os.environ))
+    _end(run(batch, sys.argv[1:], program="autocad-bench-batch", environment=os.environ))
 
 
 def models_main() -> None:
     """`autocad-bench-models`."""
     _take_sigterm_as_sigint()
-    sys.exit(run(models, sys.argv[1:], program="autocad-bench-models", environment=os.environ))
+    _end(run(models, sys.argv[1:], program="autocad-bench-models", environment=os.environ))
 
 
 def score_main() -> None:
     """`autocad-bench-score`."""
     _take_sigterm_as_sigint()
-    sys.exit(run(score, sys.argv[1:], program="autocad-bench-score", environment=os.environ))
+    _end(run(score, sys.argv[1:], program="autocad-bench-score", environment=os.environ))
 
 
 def _take_sigterm_as_sigint() -> None:
     """Both mean: clean up and exit with 130. A batch listens to both by itself once it has something to end."""
     signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
+
+
+def _end(code: int) -> NoReturn:
+    """Exit with this status, whatever comes now.
+
+    The interpreter gives both signals back to the kernel while it ends: a late one would take the status' place.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    sys.exit(code)
 
 
 @click.group(epilog=EXIT_CODES)

@@ -145,3 +145,21 @@ def test_a_reader_that_went_away_is_no_traceback(plan_world: Any) -> None:
 def test_a_session_has_a_debug_flag_that_is_off() -> None:
     """Crash logs are kept only when they are asked for."""
     assert not Session(environment={}).debug
+
+
+def test_a_signal_that_comes_while_the_program_ends_does_not_change_its_exit_status() -> None:
+    """A second SIGTERM of an impatient service manager must not turn 130, or 0, into a death by signal."""
+    program = (
+        "import builtins, os, signal, sys\n"
+        "class Late:\n"
+        "    def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.SIGTERM):\n"
+        "        kill(pid, number)\n"
+        "from supervisor.cli import batch_main\n"
+        # The interpreter takes this apart after it has given its signals back.
+        "sys.modules['late'] = Late()\n"
+        "batch_main()\n"
+    )
+
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+
+    assert 2 == ended.returncode
