@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 
 from contract.batch_records import RolloutRow
 from contract.phases import Outcome, Phase
@@ -122,4 +123,6 @@ def test_the_table_says_what_is_waited_for_and_until_when(alarm: str | None, sty
 
     assert isinstance(console.file, io.StringIO)
     assert "waits: quota exhausted until 00:01:30Z" in console.file.getvalue()
-    assert [style] == [str(cell.style) for cell in table.columns[3].cells if not isinstance(cell, str)]
+    [phases] = table.columns[3].cells
+    assert isinstance(phases, Text)
+    assert [style] == [str(span.style) for span in phases.spans]
