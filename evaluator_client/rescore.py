@@ -93,8 +93,13 @@ def _score(evaluation: EvaluationDir, first: Score, gold: GoldEntry) -> ScoredDr
             code="evaluator_version_mismatch",
             hint="Name the gold cache of the evaluator version that made the archive.",
         )
-    render = _read(evaluation.render) if metadata.status == "ok" else None
     digest = hashlib.sha256(content).hexdigest()
+    # What is invalid by its own facts, or beside the gold as nothing but dots of no length, was never rendered.
+    if first.invalid is not None or metadata.status != "ok":
+        verdict = score_drawing(candidate=metadata, render=None, gold=gold, candidate_sha256=digest)
+        if not verdict.score.valid:
+            return verdict
+    render = _read(evaluation.render)
     return score_drawing(candidate=metadata, render=render, gold=gold, candidate_sha256=digest)
 
 

@@ -357,6 +357,18 @@ def test_an_invalid_drawing_is_scored_again_to_the_same_zero(tmp_path: Path) -> 
     assert rescore(RunDir(tmp_path), gold_dir=GOLD, evaluator=EZDXF).delta.is_identical
 
 
+def test_a_drawing_that_is_empty_only_beside_its_gold_is_scored_again_without_a_picture(tmp_path: Path) -> None:
+    """The evaluator calls it a drawing, the scorer finds nothing left to compare: its archive is whole all the same."""
+    facts = json.loads((ENTRY / "metadata.json").read_bytes())
+    line = next(entity for entity in facts["entities"] if entity["kind"] == "line")
+    line["geom"]["end"] = [line["geom"]["start"][0] + 1e-6, *line["geom"]["start"][1:]]
+    facts["entities"] = [line]
+    first = evaluate(Desk(metadata=json.dumps(facts).encode()), tmp_path)
+
+    assert (Stage.INVALID, False) == (first.state, RunDir(tmp_path).evaluation.render.exists())
+    assert rescore(RunDir(tmp_path), gold_dir=GOLD, evaluator=EZDXF).delta.is_identical
+
+
 @pytest.mark.parametrize("name", ["metadata.json", "render.png", "score.json", "status.json"])
 def test_an_archive_that_lacks_a_file_is_refused_whole(tmp_path: Path, name: str) -> None:
     """Nothing is half-scored: no folder is made, and the error names the file."""
