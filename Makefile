@@ -38,7 +38,7 @@ test: setup  ## All tests but the end-to-end ones, on real desktops too
 	@$(BIN)/pytest -q -n auto --dist worksteal -m "$(FAST)" tests $(addprefix --ignore=,$(APART))
 	@$(BIN)/pytest -q -m "(desktop or slow) and not e2e" tests $(addprefix --ignore=,$(APART))
 
-e2e: setup  ## Whole batches on LibreCAD in both modes: oracle, noop, random, adversaries
+e2e: setup  ## Whole batches in both modes: on LibreCAD, adversaries, and on hosts and tunnels of a cloud that fail
 	@$(BIN)/pytest -q -m e2e
 
 sim: .venv/.ready  ## Whole batches with seeded faults in virtual time (SEED=n replays one)

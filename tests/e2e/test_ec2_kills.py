@@ -17,8 +17,8 @@ from tests.lab.blows import Blow
 from tests.lab.death_story import tell
 from tests.lab.stories import Story, Told
 
-FEW = range(10)
-MORE = range(10, 50)
+FEW = range(4)
+MORE = range(4, 50)
 REFUSED = 3
 HAS_KEYRING = KernelKeyring().keep("h-probe", SecretStr("x"), lifetime_s=1)
 # Undisturbed but for the one death that a test is about.

@@ -17,7 +17,8 @@ from tests.lab.batches import SCORED, LabBatch, Strike, lab_batch, signal_plugin
 from tests.lab.faults import Fault
 from tests.lab.plugin import PluginFaults
 
-pytestmark = pytest.mark.slow
+# Each takes a minute or more, most of it waiting: make e2e.
+pytestmark = pytest.mark.e2e
 
 # An upload that takes so long is met in its middle.
 UPLOAD_S = 3.0

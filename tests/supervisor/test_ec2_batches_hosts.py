@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +16,8 @@ from tests.lab.faults import Fault, Kind
 from tests.lab.lab import BUCKET
 from tests.metadata_service import signer
 
-pytestmark = pytest.mark.slow
+# Each takes a minute or more, most of it waiting: make e2e.
+pytestmark = pytest.mark.e2e
 
 BOTH_MODES = pytest.mark.parametrize("mode", ["process", "shared"])
 ROLE = "arn:aws:iam::123456789012:role/expiry"
@@ -59,12 +59,6 @@ end_machine = to_its_machine(lambda batch, name: batch.lab.machines.shut_down(na
 let_it_die = to_its_machine(lambda batch, name: batch.lab.dies_in_pending.add(name))
 
 
-def ends_recorded(batch: LabBatch, rollout_id: str) -> list[str]:
-    """What `events.json` of one rollout tells of its end."""
-    events = json.loads(batch.live.batch_dir.rollout(rollout_id).events.read_text())["events"]
-    return [event["event"] for event in events]
-
-
 @BOTH_MODES
 def test_hosts_that_are_lost_while_they_are_played_on(tmp_path: Path, mode: str) -> None:
     """A reboot, a broker that dies, an instance that somebody ends: each is its own rollout's cause, told once."""
@@ -83,7 +77,6 @@ def test_hosts_that_are_lost_while_they_are_played_on(tmp_path: Path, mode: str)
 
         lost = {row.rollout_id: row.cause for row in batch.state().rollouts if row.outcome is Outcome.VOID}
         details = {row.rollout_id: row.cause_detail for row in batch.state().rollouts}
-        print(lost, details)
         assert 6 == len(batch.struck)
         assert SCORED == batch.ends()["r-0"], batch.said()
         assert {
@@ -210,14 +203,16 @@ def test_artifacts_that_never_arrive_make_their_rollout_void(tmp_path: Path, act
 
 @pytest.mark.parametrize("content", [b"", b"PK", b"x" * 2_000_000], ids=["empty", "short", "long"])
 def test_an_object_that_is_not_what_was_announced_is_never_used(tmp_path: Path, content: bytes) -> None:
-    """Somebody writes into the bucket: once costs another upload, always makes the rollout void."""
+    """Somebody writes into the bucket, again and again: the rollout is void, and nothing of it stands in its folder."""
+    from moto.backends import get_backend
+
     with lab_batch(tmp_path, count=1, turns=3, wait_s=0.0) as batch:
-        s3 = batch.lab.client("s3")
 
         def tamper(action: str) -> Fault | None:
             if action == "GetObject":
-                for key in (item["Key"] for item in s3.list_objects_v2(Bucket=BUCKET).get("Contents", [])):
-                    s3.put_object(Bucket=BUCKET, Key=key, Body=content)
+                store = get_backend("s3")[batch.lab.account]["aws"]
+                for key in list(store.buckets[BUCKET].keys):
+                    store.put_object(BUCKET, key, content)
             return None
 
         batch.lab.faults.trouble = tamper
