@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
@@ -27,13 +28,15 @@ from supervisor.aws_account import AwsCredentialsMissing
 from supervisor.cloud.clients import AwsClients
 from supervisor.cloud.faults import fault_of
 from supervisor.cloud.ports import CloudError, FaultKind
+from supervisor.hosts.ec2_asking import jittered_s
 
 # The request is made when the host is about to upload. 64 MiB at 1 MB/s take about a minute.
 GRANT_S: Final = 900
 # The largest artifact at a crawling 1 MB/s; without an end a fetch would hold its thread for ever.
 FETCH_S_MAX: Final = 600.0
-TRIES: Final = 3
-PAUSE_S_MAX: Final = 2.0
+# A fetch that fails on its way is tried again for so long: the rollout has been paid for. An evaluation fetches three
+# objects, and has ten minutes for all of it.
+PATIENCE_S: Final = 120.0
 
 _ACTION: Final = "s3:GetObject"
 _CHUNK_BYTES: Final = 256 * 1024
@@ -88,7 +91,7 @@ class S3Uploads:
     async def collect(self, grant: UploadGrant, *, sha256: str, size_bytes: int) -> Path:
         """Fetch the object, compare it with what the host announced, rename it into place. The grant is used up.
 
-        A fetch that fails on its way is tried again, three times in all. Raises `EvaluationError` (retryable), or
+        A fetch that fails on its way is tried again for `PATIENCE_S` seconds. Raises `EvaluationError` (retryable), or
         `DiskError`; nothing stands at the destination then.
         """
         entry = self._entries.pop(grant.url, None)
@@ -97,17 +100,18 @@ class S3Uploads:
         if size_bytes > entry.bytes_max:
             raise _damaged(f"the host announced {size_bytes} bytes, {entry.bytes_max} were allowed")
         fetch = partial(self._fetch, entry, sha256=sha256, size_bytes=size_bytes)
-        for tries_left in range(TRIES - 1, -1, -1):
+        until_s = self._ambient.elapsed_s() + PATIENCE_S
+        for tries in count(1):
             try:
                 return await self._bridge.call(fetch)
             except CloudError as error:
-                if error.kind not in _TRANSIENT or not tries_left:
+                pause_s = jittered_s(self._ambient, tries)
+                if error.kind not in _TRANSIENT or self._ambient.elapsed_s() + pause_s >= until_s:
                     raise _not_arrived(f"what the host has uploaded cannot be fetched: {error.message}") from None
                 if error.kind is FaultKind.SIGNING:
                     await self._bridge.call(self._renew_credentials)
-                else:
-                    await self._ambient.sleep(self._ambient.chance.uniform(0, PAUSE_S_MAX))
-        raise AssertionError("the last try returns or raises")
+                await self._ambient.sleep(pause_s)
+        raise AssertionError("counting has no end")
 
     def _renew_credentials(self) -> None:
         # Where there are no new ones the old ones are tried again, and that error is the one to tell.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -23,7 +25,7 @@ from contract.broker_api import UploadGrant
 from contract.errors import BenchError, DiskError, EvaluationError
 from evaluator_client.ports import UploadStore
 from supervisor.cloud.clients import AwsClients, open_clients
-from supervisor.s3_uploads import FETCH_S_MAX, S3Uploads
+from supervisor.s3_uploads import FETCH_S_MAX, PATIENCE_S, S3Uploads
 
 BODY = bytes(range(256)) * 2_500
 BUCKET = "artifacts"
@@ -257,9 +259,13 @@ class ScriptedS3:
     """Clients whose S3 presigns like the real one and answers what it is told; an exception is raised."""
 
     real: AwsClients
-    answers: list[dict[str, Any] | Exception]
+    answers: Iterable[dict[str, Any] | Exception]
     renewals: int = 0
     asked: int = 0
+    _left: Iterator[dict[str, Any] | Exception] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._left = iter(self.answers)
 
     @property
     def s3(self) -> ScriptedS3:
@@ -270,7 +276,7 @@ class ScriptedS3:
 
     def get_object(self, **_: Any) -> dict[str, Any]:
         self.asked += 1
-        answer = self.answers.pop(0)
+        answer = next(self._left)
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -328,25 +334,62 @@ def test_a_stream_that_breaks_begins_again(clients: AwsClients, dest: Path) -> N
     assert [dest] == files_in(dest.parents[3])
 
 
-@pytest.mark.parametrize(
-    ("answers", "asked"),
-    [
-        ([LOST] * 3, 3),
-        ([said("ExpiredToken", 400)] * 3, 3),
-        ([said("AccessDenied", 403)], 1),
-        ([said("NoSuchBucket", 404)], 1),
-    ],
-)
-def test_a_fetch_is_given_up_with_a_reason(
-    clients: AwsClients, dest: Path, answers: list[dict[str, Any] | Exception], asked: int
+@dataclass
+class Clock:
+    """Time that passes only in pauses."""
+
+    now_s: float = 0.0
+
+    async def sleep(self, pause_s: float) -> None:
+        self.now_s += pause_s
+
+    def ambient(self) -> Ambient:
+        return Ambient(sleep=self.sleep, elapsed_s=lambda: self.now_s, chance=random.Random(1))
+
+
+@pytest.mark.parametrize("answer", [LOST, said("ExpiredToken", 400), said("SlowDown", 503)])
+def test_a_fetch_outlasts_an_outage_of_a_minute(
+    clients: AwsClients, dest: Path, answer: dict[str, Any] | Exception
 ) -> None:
-    """Three tries for what may pass, one for what will not; the host may then be asked for a new upload."""
-    scripted = ScriptedS3(clients, answers)
+    """A rollout that was played to its end is not given up for what passes."""
+    clock = Clock()
+
+    def answers() -> Iterator[dict[str, Any] | Exception]:
+        while clock.now_s < 60:
+            yield answer
+        yield {"ContentLength": len(BODY), "Body": Body([BODY])}
+
+    uploads = uploads_with(ScriptedS3(clients, answers()), clock.ambient())
+
+    fetched = collect(uploads, uploads.grant("metadata", bytes_max=10_000_000, dest=dest))
+
+    assert BODY == fetched.read_bytes()
+
+
+@pytest.mark.parametrize("answer", [LOST, said("ExpiredToken", 400)])
+def test_a_fetch_that_never_succeeds_is_given_up_in_time(
+    clients: AwsClients, dest: Path, answer: dict[str, Any] | Exception
+) -> None:
+    """Its host costs money meanwhile; it may then be asked for a new upload."""
+    clock = Clock()
+    uploads = uploads_with(ScriptedS3(clients, repeat(answer)), clock.ambient())
+
+    error = refused(uploads, uploads.grant("metadata", bytes_max=10_000_000, dest=dest))
+
+    assert ("upload_incomplete", True) == (error.code, error.is_retryable)
+    assert PATIENCE_S / 2 < clock.now_s < PATIENCE_S
+    assert [] == files_in(dest.parents[3])
+
+
+@pytest.mark.parametrize("answer", [said("AccessDenied", 403), said("NoSuchBucket", 404)])
+def test_a_refusal_of_a_fetch_is_final(clients: AwsClients, dest: Path, answer: dict[str, Any] | Exception) -> None:
+    """What will not pass is asked for once."""
+    scripted = ScriptedS3(clients, [answer])
     uploads = uploads_with(scripted)
 
     error = refused(uploads, uploads.grant("metadata", bytes_max=10_000_000, dest=dest))
 
-    assert ("upload_incomplete", True, asked) == (error.code, error.is_retryable, scripted.asked)
+    assert ("upload_incomplete", True, 1) == (error.code, error.is_retryable, scripted.asked)
     assert [] == files_in(dest.parents[3])
 
 
