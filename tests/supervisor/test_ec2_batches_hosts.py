@@ -274,7 +274,7 @@ def test_a_schedule_ends_an_instance_by_itself(tmp_path: Path) -> None:
 
 def test_guests_whose_controller_is_gone_end_themselves(tmp_path: Path) -> None:
     """A killed controller ends nobody; the dead-man timers do, after the lease, and the resumed batch says so."""
-    with lab_batch(tmp_path, count=2, turns=60, wait_s=0.3, host={"lease_s": 60}) as batch:
+    with lab_batch(tmp_path, count=2, turns=60, wait_s=0.3, host={"lease_s": 60, "boot_s": 60}) as batch:
         batch.live.start()
         batch.live.wait_until_playing()
         batch.live.kill_controller()
