@@ -17,19 +17,25 @@ Victims = Literal["controller", "pilots", "both"]
 _PILOT = b"-m\0pilot\0"
 
 
-def strike(controller: int, victims: Victims, signals: Sequence[signal.Signals], *, gap_s: float) -> int:
-    """Send the signals, `gap_s` seconds apart, to a live controller, its pilots, or both. Returns how many were hit."""
-    pids = pilots_of(controller) if victims != "controller" else []
+def strike(controller: int, victims: Victims, signals: Sequence[signal.Signals], *, gap_s: float) -> None:
+    """Send the signals, `gap_s` seconds apart, to a controller, its pilots, or both; one that has ended is no error.
+
+    The controller is this process or a child of it.
+    """
+    chosen = [(pid, controller) for pid in pilots_of(controller)] if victims != "controller" else []
     if victims != "pilots":
-        pids.append(controller)
-    hit = 0
-    for number, one in enumerate(signals):
-        time.sleep(gap_s if number else 0.0)
-        for pid in pids:
-            with suppress(ProcessLookupError):
-                os.kill(pid, one)
-                hit += 1
-    return hit
+        chosen.append((controller, os.getpid()))
+    # Numbers of processes are used again, within minutes on a busy machine; a descriptor means one process for ever.
+    descriptors = [opened for pid, parent in chosen if (opened := _open_child(pid, parent)) is not None]
+    try:
+        for number, one in enumerate(signals):
+            time.sleep(gap_s if number else 0.0)
+            for descriptor in descriptors:
+                with suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(descriptor, one)
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
 
 
 def pilots_of(controller: int) -> list[int]:
@@ -46,6 +52,19 @@ def leavings_of(folder: Path, *, except_for: Collection[int]) -> list[str]:
             command = _read(f"/proc/{entry}/cmdline").replace(b"\0", b" ").decode(errors="replace")
             found.append(f"{entry}: {command}")
     return found
+
+
+def _open_child(pid: int, parent: int) -> int | None:
+    try:
+        descriptor = os.pidfd_open(pid)
+    except OSError:
+        return None
+    # The name in parentheses may hold anything; state and parent follow it.
+    fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    if pid == os.getpid() or (len(fields) > 1 and int(fields[1]) == parent):
+        return descriptor
+    os.close(descriptor)
+    return None
 
 
 def _holds(pid: int, name: bytes) -> bool:
