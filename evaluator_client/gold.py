@@ -165,11 +165,9 @@ def demand_usable(
     task_id: str, evaluator: PinnedEvaluator, pinned: ManifestEntry, entry: Entry, metadata: Metadata
 ) -> None:
     """Raises `EvaluationError` (`cache_schema`) unless all parts of one entry agree and can serve its profile."""
-    made_by = metadata.evaluator
-    if (made_by.name, made_by.version) != (evaluator.name, evaluator.version):
-        raise _unusable(f"the facts of {task_id!r} were made by {made_by.name} {made_by.version}")
-    if made_by.config_sha256 != evaluator.config_sha256:
-        raise _unusable(f"the facts of {task_id!r} were made with other settings than the manifest names")
+    made_by = (metadata.evaluator.name, metadata.evaluator.version)
+    if made_by != (evaluator.name, evaluator.version):
+        raise _unusable(f"the facts of {task_id!r} were made by {' '.join(made_by)}")
     told = (pinned.schema_version, pinned.profile, pinned.placement, task_id)
     if told != (metadata.schema_version, entry.profile, entry.placement, entry.task_id):
         raise _unusable(f"manifest and entry of {task_id!r} do not agree")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from contract.errors import EvaluationError
-from contract.gold import Manifest, ManifestEntry
+from contract.gold import ManifestEntry
 from supervisor.checks.subject import Subject
 from supervisor.issues import PREFLIGHT_CODES, Finding, Issue
 
@@ -40,8 +40,7 @@ def gold_cache(subject: Subject) -> Finding:
     for name in names:
         try:
             load_entry(gold_dir, name, evaluator_name=pinned.name, evaluator_version=pinned.version)
-            manifest = read_manifest(gold_dir)
-            issue = _settings_issue(subject, manifest) or _task_issue(subject, name, manifest.entries[name])
+            issue = _task_issue(subject, name, read_manifest(gold_dir).entries[name])
         except EvaluationError as error:
             code = error.code if error.code in PREFLIGHT_CODES else "cache_schema"
             issue = Issue(code, error.message, error.hint, "evaluator.gold_cache")
@@ -53,19 +52,6 @@ def gold_cache(subject: Subject) -> Finding:
         users = [entry.rollout_id for task in tasks for _, entry in subject.users_of(task)]
         issues.append(replace(issue, rollout_id=users[0] if len(users) == 1 else None))
     return Finding(f"{len(names)} gold entries wanted of {gold_dir}", tuple(issues))
-
-
-def _settings_issue(subject: Subject, manifest: Manifest) -> Issue | None:
-    """Local hosts read drawings with this machine's libraries and font, which must be those that made the gold."""
-    if subject.config.host.kind != "local":
-        return None
-    here = subject.machine.evaluator_settings()
-    if here is None or here == manifest.evaluator.config_sha256:
-        return None
-    made_by = f"{manifest.evaluator.name} {manifest.evaluator.version}"
-    message = f"the gold was made by {made_by} with other libraries, another font or other settings than are here"
-    hint = "Run `make setup`, which installs what is pinned, or build a gold cache here: `autocad-bench gold build`."
-    return Issue("evaluator_version_mismatch", message, hint, "evaluator.gold_cache")
 
 
 def _task_issue(subject: Subject, name: str, gold: ManifestEntry) -> Issue | None:

@@ -178,14 +178,13 @@ def test_a_render_of_another_size_is_our_fault() -> None:
     assert "render_size_mismatch" == caught.value.code
 
 
-@pytest.mark.parametrize("other", [{"version": "0.9.9"}, {"config_sha256": "0" * 64}], ids=["version", "libraries"])
-def test_facts_of_another_evaluator_are_refused(other: dict[str, str]) -> None:
-    """There is no compatible enough, and another font or library makes another evaluator of the same version."""
+def test_facts_of_another_evaluator_are_refused() -> None:
+    """There is no compatible enough."""
     facts, render = drawn("plate")
-    foreign = facts.model_copy(update={"evaluator": facts.evaluator.model_copy(update=other)})
+    other = facts.model_copy(update={"evaluator": facts.evaluator.model_copy(update={"version": "0.9.9"})})
 
     with pytest.raises(EvaluationError) as caught:
-        score_drawing(candidate=foreign, render=render, gold=plate_gold())
+        score_drawing(candidate=other, render=render, gold=plate_gold())
 
     assert "evaluator_version_mismatch" == caught.value.code
 

@@ -58,7 +58,6 @@ class FakeMachine:
     free: int = 100 * GIB
     writable: bool = True
     evaluator_version: str = "1.0.0"
-    settings: str | None = "0" * 64
     plugin: PluginAnswer = field(default_factory=lambda: PluginAnswer(True, "version 1.2.896.0"))
     # What AWS says; null where nobody may ask.
     cloud: CloudFacts | AwsCredentialsMissing | None = None
@@ -82,9 +81,6 @@ class FakeMachine:
 
     def display_problem(self) -> str | None:
         return self.display
-
-    def evaluator_settings(self) -> str | None:
-        return self.settings
 
     def evaluator(self) -> tuple[str, str]:
         return "ezdxf", self.evaluator_version

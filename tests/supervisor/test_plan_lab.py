@@ -71,9 +71,6 @@ ANYBODY = {"CidrIp": "0.0.0.0/0"}
 class Machine(ThisMachine):
     """This machine, with the evaluator that the tiny repository's gold was made with."""
 
-    def evaluator_settings(self) -> str | None:
-        return "0" * 64
-
     def evaluator(self) -> tuple[str, str]:
         return "ezdxf", "1.0.0"
 

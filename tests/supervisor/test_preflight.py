@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from broker.evaluator.settings import identity
 from broker.evaluator.version import EVALUATOR_VERSION
 from supervisor.issues import CONFIG_CODES, EC2_CODES, PREFLIGHT_CODES
 from supervisor.machine import MissingProgram
@@ -224,7 +223,6 @@ MISTAKES: list[tuple[str, str | None, int, Callable[[Any], None]]] = [
     ("gold_mismatch", "evaluator.gold_cache", 3, _edit_task(placement="translation")),
     ("gold_mismatch", "evaluator.gold_cache", 3, _other_reference),
     ("evaluator_version_mismatch", "evaluator.version", 3, _machine(evaluator_version="2.0.0")),
-    ("evaluator_version_mismatch", "evaluator.gold_cache", 3, _machine(settings="1" * 64)),
     ("evaluator_version_mismatch", None, 3, _at("evaluator", "version", value="1.0.1")),
     ("program_missing", "host.driver", 3, _machine(missing=(MissingProgram("Xvfb", "xvfb"),))),
     ("no_isolation", "host.isolation", 3, _machine(is_isolated=False)),
@@ -561,7 +559,6 @@ def test_a_plan_writes_nothing_and_reads_no_other_environment(
 def test_shipped_configs_pass_every_check(plan_world: Any, name: str) -> None:
     """The demo and the example are played from an empty clone without a key."""
     plan_world.machine.evaluator_version = EVALUATOR_VERSION
-    plan_world.machine.settings = identity().config_sha256
 
     ran = plan_world.batch("--config", str(Path(__file__).parents[2] / "configs" / name))
 
