@@ -24,6 +24,9 @@ _STEP_RAD: Final = 2 * math.acos(1 - 2e-4)
 _TEXT_BOX_FLAG: Final = 8
 # A pattern with more strokes than this is drawn as a filled area would be: by its outline alone.
 STROKES_MAX: Final = 50_000
+# Families of lines, and dashes of a line, beyond these are left out; no pattern of a CAD program has as many.
+FAMILIES_MAX: Final = 100
+DASHES_MAX: Final = 20
 
 Loop = tuple[list[Vec3], list[float]]
 Polygon = NDArray[np.float64]
@@ -79,7 +82,7 @@ class Hatch:
         if pattern is None or self._entity.dxf.get("solid_fill", 0) or not self._polygons:
             return
         scale = plane_of(self._frame).scale or 1.0
-        for family in pattern.lines:
+        for family in pattern.lines[:FAMILIES_MAX]:
             found = _family_strokes(family, self._polygons, gap_min / scale)
             for ax, ay, bx, by in found:
                 start, end = Vec3(ax, ay, self._elevation), Vec3(bx, by, self._elevation)
@@ -199,9 +202,12 @@ def _family_strokes(
     at = u0 + (line - v0) * (u1 - u0) / (v1 - v0)
     order = np.lexsort((at, line))
     at, line = at[order], line[order]
+    items = list(family.dash_length_items)[:DASHES_MAX]
+    if _dash_count(at[1::2] - at[: len(at) // 2 * 2 : 2], items) > STROKES_MAX:
+        return []
     strokes: list[tuple[float, float, float, float]] = []
     for k, a, b in zip(line[::2], at[::2], at[1::2], strict=False):
-        for u_start, u_end in _dashes(float(a), float(b), family.dash_length_items, float(k) * shift):
+        for u_start, u_end in _dashes(float(a), float(b), items, float(k) * shift):
             height = float(k) * gap
             strokes.append(
                 (
@@ -211,15 +217,25 @@ def _family_strokes(
                     base.y + u_end * sin + height * cos,
                 )
             )
-            if len(strokes) > STROKES_MAX:
-                return []
     return strokes
+
+
+def _dash_count(lengths: NDArray[np.float64], items: Sequence[float]) -> float:
+    """About how many dashes lines of these lengths have: known before any is laid, however many there would be."""
+    period = sum(abs(item) for item in items)
+    if period <= 0:
+        return float(len(lengths))
+    repeats = lengths / period
+    # A line of that many dashes is drawn whole.
+    return float(np.where(repeats > STROKES_MAX, 1.0, repeats).sum()) * sum(item >= 0 for item in items)
 
 
 def _dashes(start: float, end: float, items: Sequence[float], phase: float) -> Iterator[tuple[float, float]]:
     period = sum(abs(item) for item in items)
     if period <= 0 or (end - start) / period > STROKES_MAX:
         yield start, end
+        return
+    if max(items) < 0:
         return
     at = phase + math.floor((start - phase) / period) * period
     while at < end:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any, Final
 
 import numpy as np
@@ -32,6 +33,13 @@ _CHORDS_MAX: Final = 4_000
 # Pattern lines closer than this would only make a grey area.
 _PATTERN_GAP_PX: Final = 2.0
 _PNG_LEVEL: Final = 6
+# So much of patterns, areas and letters one picture takes; what comes after is left out of it, and out of nothing else.
+# Without an end a few lines of a hostile file would keep the renderer busy until it is killed, and a drawing that
+# cannot be rendered would be our fault. No honest sheet comes near: the area is that of five hundred black sheets.
+PATTERN_STROKES_MAX: Final = 400_000
+AREA_PX_MAX: Final = 1_000_000_000
+# What a pattern counts for at least, in strokes.
+_PATTERN_LOOK: Final = 20
 
 
 def render_flats(
@@ -61,6 +69,8 @@ class _Sheet:
         self._size_px = size_px
         self._image = Image.new("L", size_px, _WHITE)
         self._pen = ImageDraw.Draw(self._image)
+        self._strokes_left = PATTERN_STROKES_MAX
+        self._area_left_px = AREA_PX_MAX
 
     def draw(self, flat: Flat) -> None:
         """Add one entity."""
@@ -101,7 +111,11 @@ class _Sheet:
         if len(points) < 2:
             return
         pixels = self._pixels(points)
-        for x0, y0, x1, y1 in _clipped(pixels, self._size_px):
+        self._pieces(pixels[:-1], np.diff(pixels, axis=0))
+
+    def _pieces(self, start: Stroke, step: Stroke) -> None:
+        """Straight pieces, one a row, in pixels."""
+        for x0, y0, x1, y1 in _clipped(start, step, self._size_px):
             self._pen.line([(x0, y0), (x1, y1)], fill=_BLACK)
 
     def _dot(self, position: tuple[float, float, float]) -> None:
@@ -114,31 +128,50 @@ class _Sheet:
         if geom["is_solid"]:
             self._fill([_outline(loop, self._scale) for loop in geom["loops"]])
             return
-        strokes = flat.shape.strokes
-        for start, end in strokes(_PATTERN_GAP_PX / self._scale) if strokes else ():
-            self._line(np.array([(start.x, start.y), (end.x, end.y)]))
+        if flat.shape.strokes is None or self._strokes_left <= 0:
+            return
+        strokes = flat.shape.strokes(_PATTERN_GAP_PX / self._scale)
+        ends = [(a.x, a.y, b.x, b.y) for a, b in islice(strokes, self._strokes_left)]
+        # A pattern without a stroke had to be looked at too, edge by edge.
+        edges = sum(len(loop["vertices"]) for loop in geom["loops"])
+        self._strokes_left -= max(_PATTERN_LOOK, edges, len(ends))
+        if ends:
+            pixels = self._pixels(np.array(ends).reshape(-1, 2)).reshape(-1, 2, 2)
+            self._pieces(pixels[:, 0], pixels[:, 1] - pixels[:, 0])
 
     def _fill(self, outlines: Sequence[Stroke]) -> None:
         """Fill by the even-odd rule."""
-        filled = Image.new("1", self._size_px, 0)
         limit = 16 * max(self._size_px)
-        for outline in outlines:
-            pixels = np.clip(self._pixels(outline), -limit, limit)
-            if len(pixels) < 3:
-                continue
-            one = Image.new("1", self._size_px, 0)
-            ImageDraw.Draw(one).polygon([(round(float(x)), round(float(y))) for x, y in pixels], fill=1)
+        loops = [np.rint(np.clip(self._pixels(outline), -limit, limit)) for outline in outlines if len(outline) > 2]
+        if not loops:
+            return
+        corners = np.concatenate(loops)
+        low = np.maximum(corners.min(axis=0), 0).astype(np.int64)
+        high = np.minimum(corners.max(axis=0) + 1, self._size_px).astype(np.int64)
+        width_px, height_px = (high - low).tolist()
+        if width_px <= 0 or height_px <= 0:
+            return
+        self._area_left_px -= width_px * height_px * len(loops)
+        if self._area_left_px < 0:
+            return
+        filled = Image.new("1", (width_px, height_px), 0)
+        for loop in loops:
+            one = Image.new("1", (width_px, height_px), 0)
+            ImageDraw.Draw(one).polygon([(int(x), int(y)) for x, y in loop - low], fill=1)
             filled = ImageChops.logical_xor(filled, one)
-        self._image.paste(_BLACK, mask=filled)
+        self._image.paste(_BLACK, (int(low[0]), int(low[1])), filled)
 
     def _letter(self, text: Lettering) -> None:
         height_px = text.height * self._scale
         turn = math.radians(text.rotation_deg)
         middle = (len(text.lines) - 1) / 2
         for i, line in enumerate(text.lines):
+            if self._area_left_px <= 0:
+                return
             mask = line_mask(line, height_px=height_px, width_factor=text.width_factor)
             if mask is None:
                 continue
+            self._area_left_px -= mask.width * mask.height
             down = (i - middle) * text.spacing
             x = text.center[0] + down * math.sin(turn)
             y = text.center[1] - down * math.cos(turn)
@@ -232,9 +265,8 @@ def _spline(geom: dict[str, Any]) -> Stroke:
     return _array([point.xyz for point in curve.approximate(min(_CHORDS_MAX, 24 * len(points)))])
 
 
-def _clipped(pixels: Stroke, size_px: tuple[int, int]) -> Iterator[tuple[int, int, int, int]]:
-    """The parts of a polyline inside the picture, rounded to whole pixels (Liang and Barsky)."""
-    start, step = pixels[:-1], np.diff(pixels, axis=0)
+def _clipped(start: Stroke, step: Stroke, size_px: tuple[int, int]) -> Iterator[tuple[int, int, int, int]]:
+    """The parts of straight pieces inside the picture, rounded to whole pixels (Liang and Barsky)."""
     near, far = np.zeros(len(start)), np.ones(len(start))
     with np.errstate(divide="ignore", invalid="ignore"):
         for axis in (0, 1):

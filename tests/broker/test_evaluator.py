@@ -15,8 +15,9 @@ import pytest
 from ezdxf.document import Drawing
 from PIL import Image
 
+from broker.evaluator import render as render_module
 from broker.evaluator.export import Facts, export_metadata
-from broker.evaluator.render import render_flats
+from broker.evaluator.render import _Sheet, render_flats
 from contract.metadata import Metadata
 from contract.records import dump_pretty
 
@@ -360,3 +361,54 @@ def test_hatches_texts_and_dimensions_leave_ink() -> None:
             ink.append(int((np.asarray(image) < 223).sum()))
 
     assert all(count > 50 for count in ink), ink
+
+
+def _dotted(families: int) -> Callable[[Any], None]:
+    """A hatch of 100 x 70 with so many families of dots, tens of thousands in each."""
+
+    def build(msp: Any) -> None:
+        hatch = msp.add_hatch()
+        dots = [[0, (0, 0.002 * k), (0, 1.21), [0.01, -0.19]] for k in range(families)]
+        hatch.set_pattern_fill("DOTTED", definition=dots)
+        hatch.paths.add_polyline_path([(0, 0), (100, 0), (100, 70), (0, 70)], is_closed=True)
+        msp.add_line((0, 75), (100, 75))
+
+    return build
+
+
+@pytest.mark.parametrize("name", ["PATTERN_STROKES_MAX", "AREA_PX_MAX"])
+def test_a_picture_takes_only_so_much_and_shows_its_curves_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """What would keep the renderer busy until it is killed is left out: a drawing must not make itself void."""
+    laid: list[int] = []
+    real = _Sheet._pieces
+
+    def counted(sheet: _Sheet, start: Any, step: Any) -> None:
+        laid.append(len(start))
+        real(sheet, start, step)
+
+    monkeypatch.setattr(_Sheet, "_pieces", counted)
+    monkeypatch.setattr(render_module, name, 3_000)
+
+    def build(msp: Any) -> None:
+        _dotted(2)(msp)
+        for _ in range(40):
+            msp.add_solid([(0, 0), (100, 0), (0, 70), (100, 70)])
+            msp.add_text("WIDE", height=20)
+
+    picture = np.asarray(Image.open(io.BytesIO(rendered(saved(build)))))
+
+    assert sum(laid) <= 3_000 + 1 or name == "AREA_PX_MAX"
+    assert (picture < 223).any(axis=0).sum() > 100, "the line is there"
+
+
+def test_a_pattern_that_has_only_gaps_shows_nothing_and_takes_no_time() -> None:
+    """Its lines have nothing to draw, however many periods fit into them."""
+
+    def build(msp: Any) -> None:
+        hatch = msp.add_hatch()
+        hatch.set_pattern_fill("GAPS", definition=[[0, (0, 0), (0, 1.5), [-0.002, -0.002]]])
+        hatch.paths.add_polyline_path([(0, 0), (100, 0), (100, 70), (0, 70)], is_closed=True)
+
+    assert 255 == np.asarray(Image.open(io.BytesIO(rendered(saved(build))))).min()
