@@ -38,6 +38,8 @@ _PNG_LEVEL: Final = 6
 # cannot be rendered would be our fault. No honest sheet comes near: the area is that of five hundred black sheets.
 PATTERN_STROKES_MAX: Final = 400_000
 AREA_PX_MAX: Final = 1_000_000_000
+# Letters are drawn, turned and pasted: a pixel of theirs takes as long as so many of an area.
+_LETTER_SHARE: Final = 10
 # What a pattern counts for at least, in strokes.
 _PATTERN_LOOK: Final = 20
 
@@ -171,7 +173,7 @@ class _Sheet:
             mask = line_mask(line, height_px=height_px, width_factor=text.width_factor)
             if mask is None:
                 continue
-            self._area_left_px -= mask.width * mask.height
+            self._area_left_px -= _LETTER_SHARE * mask.width * mask.height
             down = (i - middle) * text.spacing
             x = text.center[0] + down * math.sin(turn)
             y = text.center[1] - down * math.cos(turn)

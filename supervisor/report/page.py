@@ -147,11 +147,7 @@ def _models_table(group: Group) -> str:
     rows = []
     for rank, model in enumerate(group.models, start=1):
         found = model.deterministic
-        judged = (
-            words.number(model.final.mean if model.final else None),
-            words.coverage(model.final) if model.final else words.NOTHING,
-            ", ".join(model.judge_ids) or words.NOTHING,
-        )
+        judged = (*words.judged(model.final), ", ".join(model.judge_ids) or words.NOTHING)
         rows.append(
             (
                 f"#{rank} {model.model}",
@@ -168,7 +164,7 @@ def _models_table(group: Group) -> str:
             )
         )
     by_task = ("task mean", "t 95 %") if has_repeats else ()
-    final = ("final", "judged", "judge") if has_final else ()
+    final = ("final", "final 95 %", "judged", "judge") if has_final else ()
     means = ("mean", "95 %", *by_task, "bootstrap", "coverage", "tasks", *final)
     names = ("model", *means, "USD each", "USD all", "at 0.9")
     return _table(names, rows, words_in={0, len(names) - 1})

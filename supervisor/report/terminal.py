@@ -88,10 +88,10 @@ def _models_table(group: Group) -> Table:
     has_repeats = words.has_repeats(group)
     by_task = ["task mean", "t 95 %"] if has_repeats else []
     names = ["model", "mean", "95 %", *by_task, "bootstrap", "tasks", "coverage", "pass@1"]
-    table = _table(group.label, [*names, *(["final", "judge"] if has_final else [])], left=1)
+    table = _table(group.label, [*names, *(["final", "final 95 %", "judged", "judge"] if has_final else [])], left=1)
     for model in group.models:
         found = model.deterministic
-        final = [words.number(model.final.mean if model.final else None), ", ".join(model.judge_ids) or words.NOTHING]
+        final = [*words.judged(model.final), ", ".join(model.judge_ids) or words.NOTHING]
         table.add_row(
             model.model,
             words.number(found.mean),

@@ -27,6 +27,13 @@ def coverage(found: Estimate) -> str:
     return f"{found.count}/{found.expected} ({found.coverage:.1%})"
 
 
+def judged(final: Estimate | None) -> tuple[str, str, str]:
+    """Mean, interval and coverage of final scores, which may cover fewer rollouts than the deterministic ones."""
+    if final is None:
+        return NOTHING, NOTHING, NOTHING
+    return number(final.mean), interval(final.clustered), coverage(final)
+
+
 def signed(value: float | None) -> str:
     """A difference, with its sign."""
     return NOTHING if value is None else f"{value:+.4f}"

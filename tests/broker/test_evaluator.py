@@ -376,10 +376,7 @@ def _dotted(families: int) -> Callable[[Any], None]:
     return build
 
 
-@pytest.mark.parametrize("name", ["PATTERN_STROKES_MAX", "AREA_PX_MAX"])
-def test_a_picture_takes_only_so_much_and_shows_its_curves_all_the_same(
-    monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_patterns_take_only_so_many_strokes_and_curves_are_shown_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """What would keep the renderer busy until it is killed is left out: a drawing must not make itself void."""
     laid: list[int] = []
     real = _Sheet._pieces
@@ -389,18 +386,30 @@ def test_a_picture_takes_only_so_much_and_shows_its_curves_all_the_same(
         real(sheet, start, step)
 
     monkeypatch.setattr(_Sheet, "_pieces", counted)
-    monkeypatch.setattr(render_module, name, 3_000)
+    monkeypatch.setattr(render_module, "PATTERN_STROKES_MAX", 3_000)
+
+    picture = np.asarray(Image.open(io.BytesIO(rendered(saved(_dotted(2))))))
+
+    # The line is one piece.
+    assert 3_001 == sum(laid)
+    assert (picture < 223).any(axis=0).sum() > 100, "the line is there"
+
+
+def test_areas_and_letters_take_only_so_many_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first ones are drawn, what follows the bound is not; without the bound the sheet would be dark."""
 
     def build(msp: Any) -> None:
-        _dotted(2)(msp)
-        for _ in range(40):
-            msp.add_solid([(0, 0), (100, 0), (0, 70), (100, 70)])
-            msp.add_text("WIDE", height=20)
+        msp.add_line((0, 75), (100, 75))
+        for k in range(40):
+            msp.add_solid([(k * 2.5, 0), (k * 2.5 + 2.5, 0), (k * 2.5, 70), (k * 2.5 + 2.5, 70)])
+            msp.add_text("WIDE", height=20).set_placement((k, 20))
 
-    picture = np.asarray(Image.open(io.BytesIO(rendered(saved(build)))))
+    dark = [int((np.asarray(Image.open(io.BytesIO(rendered(saved(build))))) < 223).sum())]
+    # About two of the forty strips.
+    monkeypatch.setattr(render_module, "AREA_PX_MAX", dark[0] // 20)
+    dark.append(int((np.asarray(Image.open(io.BytesIO(rendered(saved(build))))) < 223).sum()))
 
-    assert sum(laid) <= 3_000 + 1 or name == "AREA_PX_MAX"
-    assert (picture < 223).any(axis=0).sum() > 100, "the line is there"
+    assert 0 < dark[1] < dark[0] / 5
 
 
 def test_a_pattern_that_has_only_gaps_shows_nothing_and_takes_no_time() -> None:
