@@ -8,7 +8,7 @@ from pathlib import Path
 
 from contract.errors import EvaluationError, StateError
 from contract.evaluation_records import EvaluationStatus, EvaluatorName, ScoreDelta
-from contract.records import Durability, dump_pretty, read_record, replace_file
+from contract.records import Durability, disk_error, dump_pretty, read_record, replace_file
 from contract.run_dir import EvaluationDir, RunDir
 from contract.score_records import Score
 from evaluator_client.collector import parse_metadata
@@ -60,9 +60,12 @@ def score_again(run_dir: RunDir, *, gold_dir: Path, evaluator: EvaluatorName) ->
 
 
 def open_rescore(evaluation: EvaluationDir, again: ScoredDrawing) -> EvaluationDir:
-    """The next free folder for a later score, with the pictures in it."""
+    """The next free folder for a later score, with the pictures in it. Raises `DiskError`."""
     folder = _next_folder(evaluation)
-    folder.root.mkdir(parents=True)
+    try:
+        folder.root.mkdir(parents=True)
+    except OSError as error:
+        raise disk_error(folder.root, error) from error
     if again.pictures is not None:
         # Hundreds are written in a row, and a picture that a crash of the machine tears can be made again.
         replace_file(folder.diff, again.pictures.diff_png, durability=Durability.PROCESS)

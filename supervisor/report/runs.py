@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import orjson
@@ -155,10 +156,15 @@ def _read_rollout(batch_dir: BatchDir, state: BatchState, row: RolloutRow, takes
 
 
 def _newest_rescore(run_dir: RunDir) -> Path | None:
-    number = 0
-    while run_dir.evaluation.rescore(number + 1).root.exists():
-        number += 1
-    return run_dir.evaluation.rescore(number).score if number else None
+    newest = None
+    for number in count(1):
+        folder = run_dir.evaluation.rescore(number)
+        if not folder.root.exists():
+            break
+        # The score comes last, so a folder without one is what an `evaluate` that was killed left.
+        if folder.score.is_file():
+            newest = folder.score
+    return newest
 
 
 def _turn_results(run_dir: RunDir) -> Mapping[str, int]:

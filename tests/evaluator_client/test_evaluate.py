@@ -25,7 +25,7 @@ from contract.broker_api import (
     SaveRequest,
     UploadGrant,
 )
-from contract.errors import BrokerError, EvaluationError, StateError
+from contract.errors import BrokerError, DiskError, EvaluationError, StateError
 from contract.evaluation_records import EvaluationStatus, EvaluatorName, Stage
 from contract.phases import Cause
 from contract.records import read_record
@@ -378,6 +378,15 @@ def test_an_archive_that_lacks_a_file_is_refused_whole(tmp_path: Path, name: str
     with pytest.raises(StateError, match=name):
         rescore(RunDir(tmp_path), gold_dir=GOLD, evaluator=EZDXF)
     assert not (RunDir(tmp_path).evaluation.root / "rescored").exists()
+
+
+def test_an_archive_that_takes_no_more_files_is_an_error_of_its_own(tmp_path: Path) -> None:
+    """One archive that cannot be written must not end the scoring of all the others."""
+    evaluate(Desk(), tmp_path)
+    (RunDir(tmp_path).evaluation.root / "rescored").write_text("in the way")
+
+    with pytest.raises(DiskError, match="rescored"):
+        rescore(RunDir(tmp_path), gold_dir=GOLD, evaluator=EZDXF)
 
 
 def test_an_archive_that_was_changed_is_refused(tmp_path: Path) -> None:

@@ -151,6 +151,8 @@ def test_scores_made_again_alike_can_be_pooled(plan_world: Any, tmp_path: Path) 
             target.parent.mkdir(parents=True)
             source = first.rollout(f"r-{number}").evaluation.score.read_text()
             target.write_text(source.replace('"1.0"', f'"1.{later}"'))
+        # What an `evaluate` that was killed leaves: a folder that has no score yet.
+        second.rollout(f"r-{number}").evaluation.rescore(3).root.mkdir()
 
     folders = [str(first.root), str(second.root), "--pool"]
     code, document = _report(plan_world, *folders, "--rescored")
