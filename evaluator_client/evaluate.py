@@ -154,9 +154,9 @@ async def _fetch(
     lost: BenchError | None = None
     for _ in range(TRIES):
         status.count_attempt(stage)
-        # Signing one may have to renew credentials first, which takes a while.
-        grant = await host.host_bridge.call(partial(host.uploads.grant, name, bytes_max=bytes_max, dest=dest))
         try:
+            # Signing one may have to renew credentials first, which takes a while and may fail for a while.
+            grant = await host.host_bridge.call(partial(host.uploads.grant, name, bytes_max=bytes_max, dest=dest))
             reply = await host.host_bridge.call(request(f"{name}-{secrets.token_hex(8)}", grant))
             if not reply.is_present:
                 return None

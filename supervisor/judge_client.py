@@ -26,6 +26,7 @@ from contract.redaction import redact
 from evaluator_client.judge import Question, Reply
 from evaluator_client.judge_prompt import ANSWER_SCHEMA, ORDER_LINES
 from supervisor.addresses import is_loopback
+from supervisor.http_words import reason_of
 
 CONNECT_S: Final = 10.0
 # Two pictures and some hundred tokens take well under a minute; reasoning may take longer.
@@ -73,7 +74,7 @@ class ResponsesJudge:
                     status, headers = answer.status_code, answer.headers
             except requests.RequestException as error:
                 # What the library says about a request may quote its headers; its kind says enough.
-                return Reply("transport", error=_reason(error))
+                return Reply("transport", error=reason_of(error))
             except HTTPError:
                 return Reply("transport", error="its answer was cut off")
             except _TooLong as error:
@@ -264,20 +265,6 @@ class _Bearer(AuthBase):
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         request.headers["authorization"] = f"Bearer {self._key.get_secret_value().strip()}"
         return request
-
-
-def _reason(error: Exception) -> str:
-    match error:
-        case requests.exceptions.SSLError():
-            return "its certificate was not accepted"
-        case requests.Timeout():
-            return "it did not answer in time"
-        case requests.exceptions.ChunkedEncodingError() | requests.exceptions.ContentDecodingError():
-            return "its answer was cut off"
-        case requests.ConnectionError():
-            return "no connection"
-        case _:
-            return type(error).__name__
 
 
 def _parsed(content: bytes) -> dict[str, Any] | None:

@@ -16,6 +16,7 @@ from contract.redaction import redact
 from supervisor.addresses import is_loopback
 from supervisor.catalogs.entries import CatalogError
 from supervisor.credentials import KEY_VARIABLES
+from supervisor.http_words import reason_of
 
 # OpenRouter's list, the longest, is about one megabyte for some hundred models.
 LIST_BYTES_MAX: Final = 32 * 1024 * 1024
@@ -64,7 +65,7 @@ class Getter:
                     content = self._read(answer, host)
             except requests.RequestException as error:
                 # Not chained: what the library says about a request may quote its headers.
-                raise self._unreachable(host, _reason(error)) from None
+                raise self._unreachable(host, reason_of(error)) from None
             except ValueError:
                 message = f"the credential of {self._provider} has a character that no HTTP header may have"
                 raise CatalogError("catalog_refused", message, refused_hint(self._provider)) from None
@@ -143,20 +144,6 @@ class _Headers(AuthBase):
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         request.headers.update(self._headers)
         return request
-
-
-def _reason(error: Exception) -> str:
-    match error:
-        case requests.exceptions.SSLError():
-            return "its certificate was not accepted"
-        case requests.Timeout():
-            return "it did not answer in time"
-        case requests.exceptions.ChunkedEncodingError() | requests.exceptions.ContentDecodingError():
-            return "its answer was cut off"
-        case requests.ConnectionError():
-            return "no connection"
-        case _:
-            return type(error).__name__
 
 
 def _code_of(content: bytes, headers: Mapping[str, str]) -> str:

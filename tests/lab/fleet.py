@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -12,13 +11,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from contract.guest import GuestStart
 from tests.lab.faults import Call
 from tests.lab.lab import Lab
-from tests.lab.machines import ALIVE, Machine, Machines
+from tests.lab.machines import Machine, Machines
 from tests.lab.moto_shims import vcpus_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -94,19 +93,14 @@ class FarmMachines(Machines):
             counted = [machine for machine in self.all.values() if machine.state in ("pending", "running")]
         return sum(vcpus_of(machine.model.instance_type) for machine in counted)
 
-    def _boot(self, machine: Machine) -> None:
-        start = machine.start
-        if self.farm is None or start is None:
-            return
-        machine.boots += 1
-        machine.booted_at = max(machine.launched_at, datetime.now(UTC) - timedelta(seconds=1))
-        if machine.port_holder is None:
-            # Bound and not listening: the broker may listen there because both ask for reuse, and nobody else gets it.
-            machine.port_holder = socket.socket()
-            machine.port_holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            machine.port_holder.bind(("127.0.0.1", 0))
-        folder = self._folder(machine)
-        folder.mkdir(parents=True, exist_ok=True)
+    @property
+    def has_guests(self) -> bool:
+        """They live in the farm, once it is open."""
+        return self.farm is not None
+
+    def _start_guest(self, machine: Machine, start: GuestStart, folder: Path) -> None:
+        assert self.farm is not None
+        assert machine.booted_at is not None
         self.farm.order(
             boot={
                 "instance_id": machine.instance_id,
@@ -118,12 +112,9 @@ class FarmMachines(Machines):
             }
         )
 
-    def _kill(self, machine: Machine, *, keeps_port: bool = False) -> None:
+    def _end_guest(self, machine: Machine) -> None:
         if self.farm is not None and machine.boots:
             self.farm.order(end=machine.instance_id)
-        if machine.port_holder is not None and not keeps_port and machine.state not in ALIVE:
-            machine.port_holder.close()
-            machine.port_holder = None
 
 
 @dataclass

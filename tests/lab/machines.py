@@ -246,7 +246,7 @@ class Machines:
 
     def _boot(self, machine: Machine) -> None:
         start = machine.start
-        if not self.lab.has_guests or start is None:
+        if not self.has_guests or start is None:
             return
         machine.boots += 1
         machine.booted_at = max(machine.launched_at, datetime.now(UTC) - timedelta(seconds=1))
@@ -259,6 +259,15 @@ class Machines:
         folder.mkdir(parents=True, exist_ok=True)
         # It lies in memory, as /run does.
         (folder / "deadline").unlink(missing_ok=True)
+        self._start_guest(machine, start, folder)
+
+    @property
+    def has_guests(self) -> bool:
+        """Whether machines have a broker at all."""
+        return self.lab.has_guests
+
+    def _start_guest(self, machine: Machine, start: GuestStart, folder: Path) -> None:
+        assert machine.booted_at is not None, "it boots now"
         ending = f"{sys.executable} {self.lab.shutdown_script} {machine.instance_id}"
         command = [
             *(sys.executable, "-I", "-m", "broker.instance"),
@@ -280,12 +289,15 @@ class Machines:
                 start_new_session=True,
             )
 
-    def _kill(self, machine: Machine, *, keeps_port: bool = False) -> None:
+    def _end_guest(self, machine: Machine) -> None:
         guest, machine.guest = machine.guest, None
         if guest is not None:
             with suppress(ProcessLookupError):
                 os.killpg(guest.pid, signal.SIGKILL)
             guest.wait()
+
+    def _kill(self, machine: Machine, *, keeps_port: bool = False) -> None:
+        self._end_guest(machine)
         if machine.port_holder is not None and not keeps_port and machine.state not in ALIVE:
             machine.port_holder.close()
             machine.port_holder = None
