@@ -21,11 +21,10 @@ from contract.records import read_record
 from contract.run_dir import BatchDir
 from supervisor.ledger import read_ledger
 from supervisor.processes import facts_of, is_alive, processes_of_hosts
+from tests.waiting import until
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 TASKS = ("plate", "shaft", "flange", "bracket", "gasket", "stair", "floor-plan", "gear-cover")
-# The promise: two seconds after a kill nothing of that sandbox is alive.
-GONE_S = 2.0
 
 
 def replay_of_waits(path: Path, *, turns: int, wait_s: float) -> Path:
@@ -141,12 +140,10 @@ class LiveBatch:
         ids = list(host_ids) if host_ids is not None else self.host_ids()
         return [process.pid for process in processes_of_hosts(ids, batch_id=self.state().batch_id)]
 
-    def assert_gone(self, host_id: str, pids: Iterable[int] = (), *, since: float) -> None:
-        """Two seconds after `since` (monotonic) nothing of this host, and none of these processes, is alive."""
-        time.sleep(max(0.0, since + GONE_S - time.monotonic()))
-
-        assert [] == self.alive([host_id])
-        assert [] == [pid for pid in pids if (facts := facts_of(pid)) is not None and is_alive(pid, facts.started_s)]
+    def wait_until_gone(self, host_id: str, pids: Iterable[int] = ()) -> None:
+        """Until nothing of this host, and none of these processes, is alive, while nobody does anything about it."""
+        watched = [facts for pid in pids if (facts := facts_of(pid)) is not None]
+        until(lambda: not self.alive([host_id]) and not any(is_alive(one.pid, one.started_s) for one in watched))
 
     def end_everything(self) -> None:
         """For the end of a test, also of one that failed in the middle: no process and no private folder stays."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,10 +50,8 @@ def test_one_that_dies_or_hangs_between_two_requests_is_replaced(
     evaluator.warm()
     first = pid_of(evaluator)
     os.kill(first, number)
-    began = time.monotonic()
     facts = facts_of(evaluator, drawing)
 
-    assert time.monotonic() - began < 15
     assert facts["invalid"]["code"] == "empty_drawing"
     assert first != pid_of(evaluator)
 

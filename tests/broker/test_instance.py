@@ -29,6 +29,7 @@ from contract.guest import GuestStart, start_line
 from supervisor.cloud.ports import Instance, InstanceState
 from supervisor.hosts.identity import verify_instance
 from tests.metadata_service import ACCOUNT, IMAGE_ID, INSTANCE_ID, REGION, MetadataService, document_of, signer
+from tests.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.slow
 
@@ -37,16 +38,6 @@ LEASE = LeaseRequest(request_id="lease-1", rollout_id="rollout", lease_s=600)
 CIRCLE = TypeText(text="circle 600,400 220\n")
 BEGUN = [CIRCLE, Wait(seconds=30)]
 DRIVERS = ["paper", pytest.param("librecad", marks=pytest.mark.desktop)]
-# Nothing here takes as long, on however busy a machine.
-PATIENCE_S = 60.0
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    """Wait for something that must come."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.02)
 
 
 class Guest:

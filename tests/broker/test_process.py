@@ -22,6 +22,7 @@ from contract.actions import Keypress, TypeText, Wait
 from contract.broker_api import ErrorCode, Lease, LeaseRequest
 from contract.broker_client import BrokerClient, Patience
 from contract.errors import BrokerError
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -84,12 +85,9 @@ class BrokerProcess:
                         found.append((int(entry.name), (entry / "comm").read_text().strip()))
         return found
 
-    def gone_after_s(self) -> float:
-        """How long it takes until nothing of it is alive; at most 5 s."""
-        began = time.monotonic()
-        while self.tagged() and time.monotonic() - began < 5:
-            time.sleep(0.02)
-        return time.monotonic() - began
+    def wait_until_gone(self) -> None:
+        """Until nothing of it is alive. How long that takes is what `scripts/bench_desktop.py` prints."""
+        until(lambda: not self.tagged())
 
     def close(self) -> None:
         """End it."""
@@ -139,7 +137,7 @@ def test_the_owners_death_is_the_desktops_death(start: Any, seed: bytes, make_re
     broker.popen.stdin.close()
 
     assert alive
-    assert broker.gone_after_s() < 1.0
+    broker.wait_until_gone()
     assert broker.popen.wait(1) == 0
 
 
@@ -156,7 +154,7 @@ def test_a_killed_broker_takes_its_desktop_along(
 
     if driver == "librecad":
         assert {"Xvfb", "openbox", "librecad"} <= set(alive)
-    assert broker.gone_after_s() < 1.0
+    broker.wait_until_gone()
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
@@ -171,7 +169,7 @@ def test_silence_ends_the_host(start: Any, seed: bytes, make_reset_request: Any,
 
     assert still_alive
     assert broker.popen.wait(4) == 0
-    assert broker.gone_after_s() < 1.0
+    broker.wait_until_gone()
 
 
 @pytest.mark.desktop
@@ -180,11 +178,9 @@ def test_the_death_of_the_program_is_said_on_stdout(start: Any, seed: bytes, mak
     broker = start(driver="librecad")
     handed_off(broker.client(), seed, make_reset_request)
     os.kill(broker.pid_of("librecad"), signal.SIGKILL)
-    began = time.monotonic()
     line = json.loads(broker.popen.stdout.readline())
 
     assert {"schema": "autocad-bench.broker-lost/1", "driver_state": "cad_died"} == line
-    assert time.monotonic() - began < 0.5
     assert broker.client().health().driver_state == "cad_died"
 
 

@@ -164,16 +164,13 @@ def test_close_leaves_no_process_no_file_and_no_socket(build_librecad: Build, se
     server = driver._desktop._server
     assert server
     alive = processes_of(tmp_path)
-    began = time.monotonic()
     driver.close()
-    took_s = time.monotonic() - began
 
     assert {"Xvfb", "openbox", "bwrap"} <= set(alive) or available().kind is not IsolationKind.BUBBLEWRAP
     assert {} == processes_of(tmp_path)
     assert not server.socket_path.exists()
     assert ["drawing"] == [path.name for path in (tmp_path / "librecad-0").iterdir()]
     assert set(Path("/dev/shm").glob("autocad-bench-*")) <= screens
-    assert took_s < 1.0
 
 
 def test_a_stale_socket_of_a_dead_server_is_removed_and_a_living_one_is_not(desktop: Desktop) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,28 +22,19 @@ from supervisor.cloud.ports import Instance, InstanceState
 from supervisor.hosts.identity import verify_instance
 from tests.lab.asking import ec2, launch
 from tests.lab.lab import Lab
+from tests.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.slow
 
 TOKEN = SecretStr("canary-token-of-a-lab-guest")
 LEASE_S = 600.0
 LIFETIME_S = 3_600.0
-# Nothing here takes as long, on however busy a machine.
-PATIENCE_S = 60.0
 
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
     with Lab.opened(tmp_path, boot_s=0.0, agent_s=0.0, stop_s=0.0) as opened:
         yield opened
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    """Wait for something that must come."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.02)
 
 
 def launch_guest(lab: Lab) -> str:

@@ -27,6 +27,7 @@ from contract.rollout_records import (
 )
 from contract.run_dir import RunDir
 from tests.fakes import TOKEN, FakeBroker, FakeHost, batch, click, make_spec, read_jsonl, type_text
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 SECRETS = {BROKER_TOKEN_VARIABLE: TOKEN, PROVIDER_KEY_VARIABLE: "canary-provider-key-77aa"}
@@ -210,12 +211,8 @@ def test_the_death_of_its_parent_is_its_end(tmp_path: Path, host: FakeHost) -> N
         assert broker.is_asked.wait(30)
         parent.kill()
         parent.wait(5)
-        deadline = time.monotonic() + 2
-        while _is_alive(pid) and time.monotonic() < deadline:
-            time.sleep(0.01)
+        until(lambda: not _is_alive(pid))
         os.close(write_end)
-
-    assert not _is_alive(pid)
 
 
 @pytest.mark.slow

@@ -55,7 +55,6 @@ class Kill:
     pid: int
     row: RolloutRow
     at: datetime
-    since: float
 
 
 def strike(batch: LiveBatch, kind: str, rollout_id: str) -> Kill | None:
@@ -68,7 +67,7 @@ def strike(batch: LiveBatch, kind: str, rollout_id: str) -> Kill | None:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         return None
-    return Kill(kind, rollout_id, row.host_id, pid, row, datetime.now(UTC), time.monotonic())
+    return Kill(kind, rollout_id, row.host_id, pid, row, datetime.now(UTC))
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -84,7 +83,7 @@ def test_kills_of_pilots_and_brokers_at_any_moment(new_batch: NewBatch, seed: in
         if (kill := strike(batch, chance.choice(["pilot", "broker"]), rollout_id)) is not None:
             kills.append(kill)
     for kill in kills:
-        batch.assert_gone(kill.host_id, [kill.pid], since=kill.since) if kill.row.phase is Phase.HANDED_OFF else None
+        batch.wait_until_gone(kill.host_id, [kill.pid]) if kill.row.phase is Phase.HANDED_OFF else None
     batch.wait()
 
     print(f"seed {seed}: {kills}")
@@ -122,9 +121,9 @@ def test_a_killed_controller_leaves_nothing_and_its_batch_is_finished_by_resume(
     time.sleep(chance.uniform(0, 4))
     pilots = [pid for row in batch.state().rollouts if (pid := batch.pilot_of(row.rollout_id)) is not None]
     batch.kill_controller()
-    before, since = batch.state(), time.monotonic()
+    before = batch.state()
     for host_id in batch.host_ids():
-        batch.assert_gone(host_id, pilots, since=since)
+        batch.wait_until_gone(host_id, pilots)
     clean = batch.reconcile()
     handed_off = [row.rollout_id for row in before.rollouts if row.phase in {Phase.HANDED_OFF, Phase.EVALUATING}]
     if chance.random() < 0.5:
@@ -220,7 +219,6 @@ def test_a_second_sigint_ends_at_once(new_batch: NewBatch, mode: str) -> None:
         lambda state: all(batch.batch_dir.rollout(row.rollout_id).checkpoint.exists() for row in state.rollouts)
     )
     assert batch.process is not None
-    begun = time.monotonic()
     batch.process.send_signal(signal.SIGINT)
     time.sleep(0.5)
     playing = [row.phase for row in batch.state().rollouts]
@@ -229,7 +227,6 @@ def test_a_second_sigint_ends_at_once(new_batch: NewBatch, mode: str) -> None:
 
     assert [Phase.HANDED_OFF] * 2 == playing
     assert 130 == code
-    assert 5.0 > time.monotonic() - begun
     assert [] == batch.alive()
     assert [Cause.INTERRUPTED] * 2 == [row.cause for row in batch.state().rollouts]
 
@@ -258,7 +255,7 @@ def test_kills_in_shared_mode_hurt_one_rollout(new_batch: NewBatch, seed: int) -
     time.sleep(chance.uniform(0, 1.5))
     kill = strike(batch, "broker", "r-1")
     assert kill is not None
-    batch.assert_gone(kill.host_id, [kill.pid], since=kill.since)
+    batch.wait_until_gone(kill.host_id, [kill.pid])
     code = batch.wait()
 
     rows = batch.state().rollouts
@@ -298,8 +295,7 @@ def test_kills_on_a_real_desktop(new_batch: NewBatch, program: str, cause: Cause
     assert 1 == len(pids)
     assert pids[0] is not None
     os.kill(pids[0], signal.SIGKILL)
-    since = time.monotonic()
-    batch.assert_gone(host_id, since=since)
+    batch.wait_until_gone(host_id)
     row = batch.wait_for(lambda state: has_ended(state.rollouts[0])).rollouts[0]
     code = batch.wait()
 
@@ -317,9 +313,8 @@ def test_a_killed_controller_takes_its_desktops_along(new_batch: NewBatch) -> No
     batch.wait_until_playing()
     before = batch.alive()
     batch.kill_controller()
-    since = time.monotonic()
     for host_id in batch.host_ids():
-        batch.assert_gone(host_id, since=since)
+        batch.wait_until_gone(host_id)
 
     assert len(before) >= 8
     assert 0 == batch.reconcile("--execute")
