@@ -10,12 +10,10 @@ It first says {"ready": true}. Replies: {"ok": true, "sha256", "size_bytes", "st
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
 import os
 import resource
-import signal
 import stat
 import sys
 from pathlib import Path
@@ -28,7 +26,6 @@ from contract.records import dump_pretty
 Reply = dict[str, Any]
 
 _MISSING: Final = b""
-_PR_SET_PDEATHSIG: Final = 1
 
 
 class Service:
@@ -129,13 +126,8 @@ def main() -> None:
 
 
 def _bind(*, memory_bytes_max: int) -> None:
-    owner = os.getppid()
-    # A request may take long; the end of our input alone would be noticed only after it.
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes_max, memory_bytes_max))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if os.getppid() != owner:
-        sys.exit(1)
 
 
 if __name__ == "__main__":

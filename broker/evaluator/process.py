@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import shutil
 import subprocess
 import sys
 import threading
@@ -163,7 +164,7 @@ class EvaluatorProcess:
             if self._child is not None:
                 return self._child
             child = self._child = subprocess.Popen(
-                [sys.executable, "-I", "-m", self._module, str(self._memory_bytes_max), *self._purpose],
+                [*self._dying_with_us, sys.executable, "-I", "-m", self._module, *self._arguments],
                 env=self._env,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -184,8 +185,17 @@ class EvaluatorProcess:
         _end(child)
 
     @property
-    def _purpose(self) -> tuple[str, ...]:
-        return ("inspect",) if self._is_inspection else ()
+    def _dying_with_us(self) -> tuple[str, ...]:
+        """What has the kernel kill the child when our thread ends, also while it is loading or at work.
+
+        The end of its input alone would be noticed only after that.
+        """
+        setpriv = shutil.which("setpriv", path=self._env.get("PATH"))
+        return () if setpriv is None else (setpriv, "--pdeathsig", "KILL", "--")
+
+    @property
+    def _arguments(self) -> tuple[str, ...]:
+        return str(self._memory_bytes_max), *(("inspect",) if self._is_inspection else ())
 
     def _write_unreadable(self, drawing: Path, out: Path, *, how: str) -> None:
         from broker.evaluator.refusal import invalid_metadata
