@@ -6,8 +6,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 FAST := not desktop and not slow and not e2e
-# These tests have no desktop and look at no process but their own: even the slow ones run side by side.
-APART := tests/contract tests/pilot tests/providers tests/evaluator_client tests/lab tests/sim tests/supervisor/test_plan_lab.py
+# Tests of desktops and of processes that die mostly wait for them: twice as many as there are cores, up to eight.
+WAITING := $(shell cores=$$(nproc); echo $$((cores < 4 ? 2 * cores : 8)))
 MODE ?= process
 OUT ?= runs/demo-$(shell date -u +%Y%m%dT%H%M%SZ)
 
@@ -34,9 +34,8 @@ check: .venv/.ready  ## The gate for each commit: format, lint, types, import ru
 	@$(BIN)/pytest -q -n auto --dist worksteal -m "$(FAST)"
 
 test: setup  ## All tests but the end-to-end ones, on real desktops too
-	@$(BIN)/pytest -q -n auto --dist worksteal -m "not desktop and not e2e" $(APART)
-	@$(BIN)/pytest -q -n auto --dist worksteal -m "$(FAST)" tests $(addprefix --ignore=,$(APART))
-	@$(BIN)/pytest -q -m "(desktop or slow) and not e2e" tests $(addprefix --ignore=,$(APART))
+	@$(BIN)/pytest -q -n auto --dist worksteal -m "$(FAST)"
+	@$(BIN)/pytest -q -n $(WAITING) --dist worksteal -m "(desktop or slow) and not e2e"
 
 e2e: setup  ## Whole batches in both modes: on LibreCAD, adversaries, and on hosts and tunnels of a cloud that fail
 	@$(BIN)/pytest -q -m e2e
@@ -44,9 +43,10 @@ e2e: setup  ## Whole batches in both modes: on LibreCAD, adversaries, and on hos
 sim: .venv/.ready  ## Whole batches with seeded faults in virtual time (SEED=n replays one)
 	@AUTOCAD_BENCH_SIM_SEED="$(SEED)" $(BIN)/pytest -q tests/sim
 
-bench: setup  ## Print what a turn and a desktop cost, beside their targets
+bench: setup  ## Print what a turn, a desktop and a kill cost, beside their targets
 	@$(BIN)/python scripts/bench_turn.py
 	@$(BIN)/python scripts/bench_desktop.py
+	@$(BIN)/python scripts/bench_kills.py
 
 lock: .venv/.ready  ## Pin all packages again (needs uv)
 	@scripts/lock

@@ -16,9 +16,8 @@ from supervisor.keyring import KernelKeyring
 from tests.lab.blows import Blow
 from tests.lab.death_story import tell
 from tests.lab.stories import Story, Told
+from tests.seeds import few_and_more
 
-FEW = range(4)
-MORE = range(4, 50)
 REFUSED = 3
 HAS_KEYRING = KernelKeyring().keep("h-probe", SecretStr("x"), lifetime_s=1)
 # Undisturbed but for the one death that a test is about.
@@ -40,13 +39,7 @@ CALM = Story(
 )
 
 
-@pytest.mark.parametrize(
-    "seed",
-    [
-        *(pytest.param(seed, marks=pytest.mark.slow) for seed in FEW),
-        *(pytest.param(seed, marks=pytest.mark.e2e) for seed in MORE),
-    ],
-)
+@pytest.mark.parametrize("seed", few_and_more(2, 50))
 def test_a_death_at_any_moment_leaves_no_machine_doubles_none_and_touches_no_stranger(
     tmp_path: Path, seed: int
 ) -> None:
@@ -57,9 +50,10 @@ def test_a_death_at_any_moment_leaves_no_machine_doubles_none_and_touches_no_str
     assert [] == told.broken
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not HAS_KEYRING, reason="no kernel keyring here: a token dies with its controller")
-@pytest.mark.parametrize("mode", ["process", "shared"])
+@pytest.mark.parametrize(
+    "mode", [pytest.param("process", marks=pytest.mark.e2e), pytest.param("shared", marks=pytest.mark.slow)]
+)
 def test_rollouts_on_instances_that_outlived_their_controller_go_on_exactly(tmp_path: Path, mode: str) -> None:
     """One drawing, with every line of the trace once and in order, although two controllers made it."""
     told = tell(0, tmp_path, story=replace(CALM, mode=mode))

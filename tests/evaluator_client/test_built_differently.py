@@ -28,7 +28,7 @@ DATA = Path(__file__).parent / "data"
 SEEDS = st.integers(0, 10_000)
 # A few drawings in `make check`, many in `make test`.
 QUICK = settings(max_examples=3, deadline=None, derandomize=True, database=None)
-MANY = settings(max_examples=150, deadline=None)
+MANY = settings(max_examples=60, deadline=None)
 SAME = 1.5e-6
 
 Build = Callable[[Drawing, Any, random.Random], None]
@@ -225,7 +225,7 @@ def test_an_invariant_holds(check: Callable[[int], None], seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-@settings(MANY, max_examples=50)
+@settings(MANY, max_examples=25)
 @given(seed=SEEDS)
 def test_an_invariant_holds_for_many_drawings(check: Callable[[int], None], seed: int) -> None:
     """On more of them; on others with `--hypothesis-profile=chance`."""
@@ -293,7 +293,7 @@ def test_i19_a_damaged_drawing_ends_well(seed: int) -> None:
 
 
 @pytest.mark.slow
-@settings(MANY, max_examples=300)
+@settings(MANY, max_examples=100)
 @given(content=st.binary(max_size=2_000))
 def test_i19_many_bytes_end_well(content: bytes) -> None:
     """The same, more often."""

@@ -227,7 +227,7 @@ def test_an_invariant_holds(check: Check, seed: int, luck: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(seed=SEEDS, luck=SEEDS)
 def test_an_invariant_holds_for_many_drawings(check: Check, seed: int, luck: int) -> None:
     """On more of them; on others with `--hypothesis-profile=chance`."""

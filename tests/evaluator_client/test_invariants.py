@@ -84,7 +84,7 @@ def test_i4_a_polyline_is_worth_its_pieces(seed: int) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(SEEDS, SEEDS)
 def test_i2_to_i4_hold_for_many_drawings(seed: int, other: int) -> None:
     """All ways to build one drawing at once."""

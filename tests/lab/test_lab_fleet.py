@@ -16,7 +16,8 @@ from tests.lab.commands import run_command, write_config
 from tests.lab.faults import Fault
 from tests.lab.fleet import FleetLab
 
-pytestmark = pytest.mark.slow
+# More than a minute; `tests/sim/test_ec2_quota.py` shows the same in virtual time.
+pytestmark = pytest.mark.e2e
 ROLLOUTS = 30
 VCPUS = 4
 QUOTA = "L-DB2E81BA"

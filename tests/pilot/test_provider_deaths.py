@@ -22,9 +22,12 @@ from tests.providers.playing import MODELS, PROVIDER_MODELS, Killer, Rollout, ho
 from tests.providers.simulator import Simulator
 
 pytestmark = pytest.mark.slow
+# Each kind of history that is made again in another way; the rest of them in `make e2e`.
+ONE_OF_EACH_FORMAT = ("openai", "anthropic", "anthropic-fable", "fireworks", "bedrock")
+OTHERS = sorted(MODELS.keys() - set(ONE_OF_EACH_FORMAT))
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [*ONE_OF_EACH_FORMAT, *(pytest.param(name, marks=pytest.mark.e2e) for name in OTHERS)])
 def test_a_pilot_that_dies_anywhere_goes_on_exactly(tmp_path: Path, name: str) -> None:
     """Before and after every write and host call: the same actions and totals, and at most one model call more."""
     with Simulator(deaths_player()) as simulator:

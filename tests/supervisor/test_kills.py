@@ -1,7 +1,7 @@
-"""kill -9 at many moments: siblings finish, nothing of the sandbox is alive two seconds later, the record is true.
+"""kill -9 at many moments: siblings finish, nothing of the sandbox stays alive, the record is true.
 
 Each seed chooses victims and moments; a failure names its seed. The pilots replay a trace that waits, so that every
-moment of a rollout's life can be hit.
+moment of a rollout's life can be hit. How soon a sandbox is gone is what `scripts/bench_kills.py` prints.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from contract.phases import BatchStatus, Cause, EndedBy, Outcome, Phase
 from supervisor.keyring import KernelKeyring
 from supervisor.ledger import read_ledger
 from tests.live_batch import LiveBatch, has_ended
+from tests.seeds import few_and_more
 
 pytestmark = pytest.mark.slow
 
@@ -70,7 +71,7 @@ def strike(batch: LiveBatch, kind: str, rollout_id: str) -> Kill | None:
     return Kill(kind, rollout_id, row.host_id, pid, row, datetime.now(UTC))
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", few_and_more(4, 20))
 def test_kills_of_pilots_and_brokers_at_any_moment(new_batch: NewBatch, seed: int) -> None:
     """Two of four rollouts lose a process at random moments; the others never notice."""
     chance = random.Random(seed)
@@ -111,7 +112,7 @@ def _assert_true(batch: LiveBatch, row: RolloutRow, kill: Kill | None) -> None:
     assert row.ended_by in {EndedBy.KILLED, EndedBy.HOST_LOST, EndedBy.FINISHED}
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", few_and_more(3, 10))
 def test_a_killed_controller_leaves_nothing_and_its_batch_is_finished_by_resume(new_batch: NewBatch, seed: int) -> None:
     """By default hosts and pilots die with their controller; what was handed off is void, the rest is played."""
     chance = random.Random(seed)
@@ -286,7 +287,7 @@ def test_two_batches_at_once_do_not_touch_each_other(new_batch: NewBatch) -> Non
     [("librecad", Cause.CAD_DIED), ("Xvfb", Cause.DISPLAY_DIED), ("broker", Cause.BROKER_DIED)],
 )
 def test_kills_on_a_real_desktop(new_batch: NewBatch, program: str, cause: Cause) -> None:
-    """CAD program, X server and broker: the true cause, a sibling that finishes, and nothing left after two seconds."""
+    """CAD program, X server and broker: the true cause, a sibling that finishes, and nothing left."""
     batch = new_batch(count=2, max_concurrency=2, host={"kind": "local"}, turns=60)
     batch.start()
     batch.wait_until_playing()
