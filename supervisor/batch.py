@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -200,7 +201,8 @@ async def _listen_for_signals(
             if not work.stop.is_set():
                 work.say(f"{number.name}: no rollout is started any more; those that play end with their turn")
                 work.stop.set()
-            elif not at_once.cancel_called:
+            elif number is not signal.SIGHUP and not at_once.cancel_called:
+                # A terminal that closes says so more than once; nobody has asked twice.
                 work.say(f"{number.name}: ending everything now")
                 at_once.cancel()
 

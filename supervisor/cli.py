@@ -15,6 +15,8 @@ import click
 
 from supervisor.entry import Session, debug_option, run
 from supervisor.score_command import score
+from supervisor.signals import ending_signals
+from supervisor.streams import secure_streams
 
 FOLDER: Final = click.Path(path_type=Path)
 # The names of contract/config.py, which is too heavy to import for `--help`; a test compares them.
@@ -27,39 +29,45 @@ EXIT_CODES: Final = (
 
 def main() -> None:
     """`autocad-bench`."""
-    _take_sigterm_as_sigint()
+    _begin()
     _end(run(autocad_bench, sys.argv[1:], program="autocad-bench", environment=os.environ))
 
 
 def batch_main() -> None:
     """`autocad-bench-batch`."""
-    _take_sigterm_as_sigint()
+    _begin()
     _end(run(batch, sys.argv[1:], program="autocad-bench-batch", environment=os.environ))
 
 
 def models_main() -> None:
     """`autocad-bench-models`."""
-    _take_sigterm_as_sigint()
+    _begin()
     _end(run(models, sys.argv[1:], program="autocad-bench-models", environment=os.environ))
 
 
 def score_main() -> None:
     """`autocad-bench-score`."""
-    _take_sigterm_as_sigint()
+    _begin()
     _end(run(score, sys.argv[1:], program="autocad-bench-score", environment=os.environ))
 
 
-def _take_sigterm_as_sigint() -> None:
-    """Both mean: clean up and exit with 130. A batch listens to both by itself once it has something to end."""
-    signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
+def _begin() -> None:
+    """Take every signal that ends a batch as SIGINT: clean up and exit with 130.
+
+    A batch listens to them by itself once it has something to end.
+    """
+    secure_streams()
+    for number in ending_signals():
+        if number is not signal.SIGINT:
+            signal.signal(number, lambda number, frame: signal.raise_signal(signal.SIGINT))
 
 
 def _end(code: int) -> NoReturn:
     """Exit with this status, whatever comes now.
 
-    The interpreter gives both signals back to the kernel while it ends: a late one would take the status' place.
+    The interpreter gives its signals back to the kernel while it ends: a late one would take the status' place.
     """
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in ending_signals():
         signal.signal(number, signal.SIG_IGN)
     sys.exit(code)
 

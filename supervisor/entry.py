@@ -45,7 +45,9 @@ def run(
     session = Session(environment=environment, machine=machine)
     try:
         with command.make_context(program, list(arguments), obj=session) as context:
-            return int(command.invoke(context) or 0)
+            code = int(command.invoke(context) or 0)
+            sys.stdout.flush()
+            return code
     except click.exceptions.Exit as ending:
         return ending.exit_code
     except click.ClickException as error:
@@ -54,10 +56,6 @@ def run(
     except (KeyboardInterrupt, click.Abort):
         _say("interrupted", hint="")
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our stdout has gone. Nobody can be told, and a second attempt at exit must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_FAILED
     # The last resort of the whole program: what is not expected ends as one line too.
     except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001
         return _end_with(_first_leaf(error), session)

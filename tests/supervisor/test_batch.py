@@ -227,6 +227,40 @@ def test_one_signal_stops_starting_and_ends_pilots_at_their_turn(tmp_path: Path)
     assert_nothing_is_left(world, batch_dir)
 
 
+def test_a_terminal_that_closes_ends_pilots_at_their_turn_however_often_it_says_so(tmp_path: Path) -> None:
+    """The kernel, the shell and the session's end each send a SIGHUP; none of them is a second order."""
+    world = FakeWorld(turns=50)
+
+    def close_terminal(spec: RolloutSpec, turn: int) -> None:
+        if (spec.rollout_id, turn) == ("r-0", 2):
+            for _ in range(3):
+                signal.raise_signal(signal.SIGHUP)
+
+    world.on_turn = close_terminal
+    code, batch_dir, said = play(world, tmp_path, count=3)
+
+    rows = read_state(batch_dir).rollouts
+    assert 130 == code
+    assert "ending everything now" not in said
+    assert [Phase.FAILED, Phase.FAILED, Phase.QUEUED] == [row.phase for row in rows]
+    assert [Cause.INTERRUPTED] * 2 == [row.cause for row in rows[:2]]
+    assert_nothing_is_left(world, batch_dir)
+
+
+def test_a_batch_under_nohup_plays_on_when_its_terminal_closes(tmp_path: Path) -> None:
+    """Who starts it so has said that it is to outlive the login."""
+    world = FakeWorld()
+    world.on_turn = lambda spec, turn: signal.raise_signal(signal.SIGHUP)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        code, _, _ = play(world, tmp_path)
+        after = signal.getsignal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+    assert (0, signal.SIG_IGN) == (code, after)
+
+
 def test_a_signal_while_hosts_come_up_puts_their_rollouts_back_into_the_queue(tmp_path: Path) -> None:
     """Nothing was sampled, so nothing is recorded as a failure."""
     world = FakeWorld()
