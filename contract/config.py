@@ -6,6 +6,7 @@ in none.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -127,7 +128,8 @@ class Assignment(Record):
     model: Annotated[str, Field(min_length=1, max_length=256)]
     profile: Name | None = None
     enabled: bool = True
-    seed: int = 0
+    # What a record can hold.
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] = 0
     script: str | None = None
 
 
@@ -198,9 +200,10 @@ class OracleScript(Record):
 
 def root_of(config_path: Path) -> Path:
     """The folder that a config's relative paths start from: its repository's root, else the config's own folder."""
-    folder = config_path.resolve().parent
+    # Neither of these raises, whatever the path leads to.
+    folder = Path(os.path.realpath(config_path)).parent
     for candidate in (folder, *folder.parents):
-        if (candidate / ".git").exists() or (candidate / "pyproject.toml").exists():
+        if os.path.exists(candidate / ".git") or os.path.exists(candidate / "pyproject.toml"):
             return candidate
     return folder
 

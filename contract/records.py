@@ -148,6 +148,14 @@ def read_record(path: Path, kind: type[R]) -> R:
     return parse_record(content, kind, source=str(path))
 
 
+def may_be_file(path: Path) -> bool:
+    """False where there is surely no file. Where we may not look it is true: reading then says why not."""
+    try:
+        return path.is_file()
+    except OSError:
+        return True
+
+
 def parse_record(content: bytes, kind: type[R], *, source: str) -> R:
     """Check one JSON document; `source` is how the error names it."""
     try:

@@ -21,6 +21,10 @@ PROVIDER_KEY_VARIABLE: Final = "AUTOCAD_BENCH_PROVIDER_KEY"
 DISK_EXIT_STATUS: Final = 74
 
 
+# Written out in full an amount like 1e99999999 would fill the memory.
+CostLimit = Annotated[Usd, Field(gt=0, le=1_000_000_000, decimal_places=12)]
+
+
 class Limits(Record):
     """When a rollout ends by itself. "Consecutive" limits end at that count, not after it."""
 
@@ -31,8 +35,8 @@ class Limits(Record):
     host_replacements: Annotated[int, Field(ge=0, le=10)] = 1
     # US dollars. A rollout ends at the first turn boundary where it has cost this much; a batch starts nothing more,
     # and ends what plays at its turn's boundary, when all of its rollouts together have.
-    cost_usd: Annotated[Usd, Field(gt=0)] | None = None
-    batch_cost_usd: Annotated[Usd, Field(gt=0)] | None = None
+    cost_usd: CostLimit | None = None
+    batch_cost_usd: CostLimit | None = None
 
 
 class TaskBrief(Record):

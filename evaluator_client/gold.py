@@ -90,9 +90,11 @@ def read_manifest(gold_dir: Path) -> Manifest:
     path = gold_dir / MANIFEST_NAME
     try:
         content = path.read_bytes()
-    except OSError as error:
+    except (OSError, ValueError) as error:
+        # A path with a null byte in it.
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise EvaluationError(
-            f"cannot read {path}: {error.strerror or error}",
+            f"cannot read {path}: {reason}",
             code="cache_missing",
             hint="Name an existing gold cache in `evaluator.gold_cache`, or build one.",
         ) from error

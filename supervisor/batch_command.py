@@ -36,8 +36,12 @@ def run_batch(
     as_json: bool,
 ) -> int:
     """Plan, execute or resume a batch. Returns the exit code."""
-    source = BatchDir(resumed).config if resumed is not None else config_path
-    assert source is not None, "the command line asks for one of the two"
+    if resumed is not None:
+        hint = "Name the folder of an interrupted batch with --resume."
+        reading = read_config(BatchDir(resumed).config, hint=hint)
+    else:
+        assert config_path is not None, "the command line asks for one of the two"
+        reading = read_config(config_path)
     options = Options(
         # What is resumed was admitted when it began, with or without the flag.
         allow_partial=allow_partial or resumed is not None,
@@ -45,7 +49,7 @@ def run_batch(
         output_dir=output_dir,
         resumes=resumed,
     )
-    preflight = _preflight(session, read_config(source), options, Overrides(mode, max_concurrency))
+    preflight = _preflight(session, reading, options, Overrides(mode, max_concurrency))
     if not is_execute or preflight.prepared is None:
         return _print_plan(preflight, is_execute=is_execute)
     folder = resumed if resumed is not None else output_dir

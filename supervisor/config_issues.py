@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -30,6 +31,7 @@ _RANGE_ERRORS: Final = frozenset(
         "string_too_short",
         "string_too_long",
         "finite_number",
+        "decimal_max_places",
     }
 )
 _VALUE_ERRORS: Final = frozenset({"literal_error", "string_pattern_mismatch", "union_tag_invalid"})
@@ -69,9 +71,11 @@ def issue_of(error: ErrorDetails, document: dict[str, Any]) -> Issue:
             field,
             rollout_id,
         )
+    value = error["input"]
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return Issue(
         "wrong_type",
-        f"{field!r} is {kind_of(error['input'])}: {_sentence(error['msg'])}",
+        f"{field!r} is {_shown(value) if is_number else kind_of(value)}: {_sentence(error['msg'])}",
         f"Give {field!r} a value of the right type.",
         field,
         rollout_id,
@@ -106,10 +110,12 @@ def _sentence(message: str) -> str:
 
 def _shown(value: object) -> str:
     if isinstance(value, str):
-        return repr(value if len(value) <= 60 else f"{value[:57]}...")
-    if isinstance(value, int | float):
-        return repr(value)
-    return kind_of(value)
+        return repr(_cut(value))
+    return _cut(str(value)) if isinstance(value, int | float | Decimal) else kind_of(value)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def kind_of(value: object) -> str:
@@ -134,6 +140,9 @@ def kind_of(value: object) -> str:
 def field_path(loc: tuple[int | str, ...], document: Any) -> str:
     """A pydantic location as a path into the document, like `rollouts[3].task`; union tags are left out."""
     path = ""
+    if loc[-1:] == ("[key]",):
+        # pydantic says of a name that it is wrong by one more part.
+        loc = loc[:-1]
     holder = document
     for index, part in enumerate(loc):
         is_last = index == len(loc) - 1

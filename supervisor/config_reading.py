@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import copy
 import json
+import math
+import os
+import stat
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-import orjson
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, from_json
 
 from contract.config import Assignment, BatchConfig, root_of
 from supervisor.config_issues import field_path, issue_of, kind_of
@@ -22,6 +26,9 @@ from supervisor.issues import Issue
 
 # A batch of 100,000 assignments is about 16 MB; anything larger is not a config.
 CONFIG_BYTES_MAX: Final = 64 * 1024 * 1024
+# No field takes a number near as long, and Python refuses to read one of thousands of digits.
+_DIGITS_MAX: Final = 400
+_NAME_A_FILE: Final = "Give --config the path of a JSON file that you may read."
 
 # Stand-ins for pieces that cannot be read; each is always listed in `Draft.unusable`.
 _PLACEHOLDERS: Final[dict[str, Any]] = {
@@ -71,53 +78,80 @@ class Reading:
     issues: tuple[Issue, ...]
 
 
-def read_config(path: Path) -> Reading:
-    """Read the config at `path`. Never raises for what stands in the file, or for a missing one."""
+def read_config(path: Path, *, hint: str = _NAME_A_FILE) -> Reading:
+    """Read the config at `path`. Never raises for what stands in the file, or for a missing one.
+
+    `hint` is what to do when there is no file that can be read.
+    """
     try:
-        with path.open("rb") as stream:
-            content = stream.read(CONFIG_BYTES_MAX + 1)
+        content = _content(path)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        issue = Issue(
-            "config_missing",
-            f"cannot read the config {str(path)!r}: {reason}",
-            "Give --config the path of a JSON file that you may read.",
-        )
+        issue = Issue("config_missing", f"cannot read the config {str(path)!r}: {reason}", hint)
         return _nothing(issue, root=root_of(path))
     return parse_config(content, root=root_of(path), source=str(path))
+
+
+def _content(path: Path) -> bytes:
+    # Opening a named pipe would wait for whoever writes into it.
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            # Relative paths start from where the config lies, and a pipe lies nowhere.
+            raise ValueError("it is not a regular file")
+        return stream.read(CONFIG_BYTES_MAX + 1)
 
 
 def parse_config(content: bytes, *, root: Path, source: str) -> Reading:
     """Check the shape of one config document; `source` is how an issue names it."""
     if len(content) > CONFIG_BYTES_MAX:
         return _not_json(root, source, f"it is larger than {CONFIG_BYTES_MAX} bytes")
-    duplicates: list[str] = []
     try:
-        document = json.loads(
-            content.decode("utf-8-sig"), object_pairs_hook=_collect_into(duplicates), parse_constant=_refuse_constant
-        )
-        orjson.dumps(document)
-    except (ValueError, RecursionError, orjson.JSONEncodeError) as error:
+        document = json.loads(content.decode("utf-8-sig"), object_pairs_hook=_object, parse_int=_integer)
+        # What this reader cannot take, because of its depth or of half a character, the one below cannot either.
+        from_json(_text(document))
+    except (ValueError, RecursionError) as error:
         return _not_json(root, source, _json_problem(error))
     if not isinstance(document, dict):
         return _not_json(root, source, f"the document is {kind_of(document)}, not an object")
-    return _salvage(document, root=root, duplicates=duplicates)
+    return _salvage(document, root=root)
 
 
-def _collect_into(duplicates: list[str]) -> Any:
-    def build(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        built: dict[str, Any] = {}
-        for name, value in pairs:
-            if name in built:
-                duplicates.append(name)
-            built[name] = value
+class _Repeating(dict[str, Any]):
+    """A JSON object in which the names `twice` stand more than once."""
+
+    twice: tuple[str, ...] = ()
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    built = dict(pairs)
+    if len(built) == len(pairs):
         return built
+    counts = Counter(name for name, _ in pairs)
+    repeating = _Repeating(built)
+    repeating.twice = tuple(name for name, count in counts.items() if count > 1)
+    return repeating
 
-    return build
+
+def _repeated(value: Any, place: str) -> Iterator[str]:
+    """The paths of all names that stand more than once in an object of `value`."""
+    if isinstance(value, dict):
+        within = f"{place}." if place else ""
+        if isinstance(value, _Repeating):
+            yield from (f"{within}{name}" for name in value.twice)
+        for name, item in value.items():
+            yield from _repeated(item, f"{within}{name}")
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _repeated(item, f"{place}[{index}]")
 
 
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a JSON number")
+def _integer(digits: str) -> int | float:
+    return int(digits) if len(digits) <= _DIGITS_MAX else math.inf
+
+
+def _text(document: Any) -> bytes:
+    """The document for pydantic, whatever its numbers are: a number of no use has a field, and so an issue."""
+    return json.dumps(document, ensure_ascii=False).encode()
 
 
 def _json_problem(error: Exception) -> str:
@@ -125,9 +159,9 @@ def _json_problem(error: Exception) -> str:
         return f"{error.msg} at line {error.lineno}, column {error.colno}"
     if isinstance(error, UnicodeDecodeError):
         return f"byte {error.start} is not UTF-8"
-    if isinstance(error, RecursionError):
-        return "it is nested too deeply"
-    return str(error)
+    if isinstance(error, UnicodeEncodeError):
+        return "a string holds one half of a surrogate pair"
+    return "it is nested too deeply"
 
 
 def _not_json(root: Path, source: str, reason: str) -> Reading:
@@ -140,19 +174,19 @@ def _not_json(root: Path, source: str, reason: str) -> Reading:
 
 
 def _nothing(issue: Issue, *, root: Path) -> Reading:
-    draft = _salvage({}, root=root, duplicates=[]).draft
+    draft = _salvage({}, root=root).draft
     return Reading(replace(draft, unusable=frozenset(BatchConfig.model_fields)), is_json=False, issues=(issue,))
 
 
-def _salvage(document: dict[str, Any], *, root: Path, duplicates: list[str]) -> Reading:
+def _salvage(document: dict[str, Any], *, root: Path) -> Reading:
     issues = [
         Issue(
             "duplicate_key",
-            f"the key {name!r} stands twice in one object",
+            f"{place!r} stands twice in its object",
             "Keep one of the two; the last one would silently win.",
-            field=name,
+            field=place,
         )
-        for name in dict.fromkeys(duplicates)
+        for place in _repeated(document, "")
     ]
     raw = copy.deepcopy(document)
     errors = _errors(raw)
@@ -169,7 +203,7 @@ def _salvage(document: dict[str, Any], *, root: Path, duplicates: list[str]) -> 
         unusable.add(top)
         raw.pop(top, None)
     _fill_in(raw, unusable)
-    config = BatchConfig.model_validate_json(orjson.dumps(raw), strict=True)
+    config = BatchConfig.model_validate_json(_text(raw), strict=True)
     if "rollouts" in unusable:
         positions = (0,)
     entries = document.get("rollouts")
@@ -188,7 +222,7 @@ def _salvage(document: dict[str, Any], *, root: Path, duplicates: list[str]) -> 
 def _errors(raw: dict[str, Any]) -> list[ErrorDetails]:
     try:
         # Strict: "3" is not 3 in a file that a person wrote.
-        BatchConfig.model_validate_json(orjson.dumps(raw), strict=True)
+        BatchConfig.model_validate_json(_text(raw), strict=True)
     except ValidationError as error:
         return error.errors(include_url=False)
     return []

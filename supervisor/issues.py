@@ -93,6 +93,7 @@ PREFLIGHT_CODES: Final = EC2_CODES | frozenset(
         "profile_unknown",
         "profile_wrong_provider",
         "credential_missing",
+        "credential_invalid",
         "aws_region_missing",
         "aws_credentials_missing",
         "catalog_unreachable",

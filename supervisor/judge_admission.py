@@ -18,7 +18,7 @@ from contract.profiles import PROFILES, base_url
 from evaluator_client.judge import Judge
 from evaluator_client.judge_calibration import demand_calibrated
 from supervisor.catalogs.entries import Catalog, CatalogError
-from supervisor.credentials import KEY_VARIABLES
+from supervisor.credentials import KEY_VARIABLES, key_problem
 from supervisor.issues import Issue, did_you_mean
 from supervisor.judge_client import ResponsesJudge
 from supervisor.judge_cost import price_name, price_of
@@ -31,10 +31,14 @@ _PROFILE: Final = "openai-responses"
 
 
 def credential_issues(judge: JudgeConfig, keys: Mapping[str, SecretStr]) -> tuple[Issue, ...]:
-    """The judge's key is in the environment."""
-    if judge.provider in keys:
-        return ()
+    """The judge's key is in the environment, and can be sent."""
     variable = KEY_VARIABLES[judge.provider]
+    if judge.provider in keys:
+        problem = key_problem(keys[judge.provider])
+        if problem is None:
+            return ()
+        message = f"{variable} {problem}, and the judge {judge.judge_id!r} needs it"
+        return (Issue("credential_invalid", message, f"Set {variable} to the key alone.", "judge.provider"),)
     message = f"{variable} is not set, and the judge {judge.judge_id!r} needs it"
     hint = f"Set {variable} in the environment of this command."
     return (Issue("judge_credential_missing", message, hint, "judge.provider"),)

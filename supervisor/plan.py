@@ -29,7 +29,6 @@ def plan_document(preflight: Preflight) -> dict[str, Any]:
         "schema": PLAN_SCHEMA,
         "ok": not preflight.issues,
         "benchmark": subject.config.benchmark if draft.is_usable("benchmark") else None,
-        "mode": subject.config.mode if draft.is_usable("mode") else None,
         "checks": [{"name": check.name, "status": check.status, "detail": check.detail} for check in preflight.checks],
         "issues": [issue.to_json() for issue in preflight.issues],
         "admission": _admission(subject),
@@ -49,7 +48,7 @@ def _admission(subject: Subject) -> dict[str, Any] | None:
     admission, quota = subject.admission, subject.quota
     if admission is None:
         return None
-    document = admission.to_json()
+    document = {"mode": subject.config.mode, **admission.to_json()}
     if quota is None:
         return document
     running = subject.wave.running if subject.wave is not None else 0

@@ -113,11 +113,11 @@ def _estimate(subject: Subject, entry: Assignment) -> Estimate | None:
         return None
     oracle = loaded.folder / loaded.task.oracle if loaded.task.oracle is not None else None
     turns = None
-    if oracle is not None and oracle.is_file():
+    if oracle is not None:
         try:
             turns = len(orjson.loads(oracle.read_bytes())["turns"])
         # What is wrong with the script is said by the check that reads it, where a rollout plays it.
-        except (OSError, orjson.JSONDecodeError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError):
             turns = None
     return estimate(
         choice.facts,

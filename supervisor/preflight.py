@@ -16,7 +16,7 @@ from contract.config import VENDOR_PROVIDERS, Assignment, BatchConfig, Ec2HostCo
 from contract.errors import StateError
 from contract.pricing import read_prices
 from contract.profiles import Profile
-from contract.records import dump_pretty
+from contract.records import dump_pretty, may_be_file
 from supervisor.admission import Admission, admit, host_needs, instance_needs
 from supervisor.aws_account import AwsCredentialsMissing, session_for
 from supervisor.catalogs.asking import asks_for
@@ -29,7 +29,7 @@ from supervisor.checks.task_checks import replay_file
 from supervisor.choices import AWS_PROVIDERS, Choices, choose
 from supervisor.cloud.facts import Caller, CloudFacts
 from supervisor.config_reading import Draft, Reading
-from supervisor.credentials import KEY_VARIABLES
+from supervisor.credentials import KEY_VARIABLES, key_problem
 from supervisor.ec2_preflight import admit_wave, read_certificate, start_plugin, start_reading, wave_of
 from supervisor.issues import CheckResult, Finding, Issue, counted, exit_code_of
 from supervisor.machine import Machine
@@ -189,7 +189,8 @@ def _read_catalogs(
         wanted,
         facts=facts,
         endpoints=draft.config.endpoints,
-        keys=keys,
+        # No header can carry the others, which are issues already.
+        keys={provider: key for provider, key in keys.items() if key_problem(key) is None},
         account=choices.account if has_aws else None,
     )
     return read_catalogs(asks)
@@ -200,7 +201,7 @@ def _read_prices(draft: Draft) -> PricesReading:
     if named is None or named == UNPRICED:
         return PricesReading(None)
     path = draft.root / named
-    if not path.is_file():
+    if not may_be_file(path):
         hint = f'Name an existing price table in `pricing`, or write "{UNPRICED}".'
         return PricesReading(None, (Issue("pricing_missing", f"the price table {path} is missing", hint, "pricing"),))
     try:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Final
 
 from contract.config import BatchConfig, Task, TaskSuite
 from contract.errors import StateError
-from contract.records import read_record
+from contract.records import may_be_file, read_record
 from supervisor.issues import Issue, did_you_mean
 
 OWN_SUITES_DIR: Final = Path(__file__).resolve().parents[1] / "configs" / "suites"
@@ -56,7 +57,7 @@ def load_tasks(config: BatchConfig, root: Path, names: list[str]) -> LoadedTasks
         return LoadedTasks(None, (), {name: _find_task(suites_dir, name) for name in names})
     folder = suites_dir / config.task_suite
     suite, issues = _read_suite(folder, config.task_suite)
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         return LoadedTasks(None, issues)
     notes = suite.host_notes if suite else ""
     return LoadedTasks(suite, issues, {name: _load_task(folder, name, host_notes=notes) for name in names})
@@ -69,13 +70,13 @@ def suites_dir_of(config: BatchConfig, root: Path) -> Path:
     """
     named = root / config.task_suites_dir
     is_default = config.task_suites_dir == BatchConfig.model_fields["task_suites_dir"].default
-    return OWN_SUITES_DIR if is_default and not named.is_dir() and OWN_SUITES_DIR.is_dir() else named
+    return OWN_SUITES_DIR if is_default and not os.path.isdir(named) and OWN_SUITES_DIR.is_dir() else named
 
 
 def _read_suite(folder: Path, name: str) -> tuple[TaskSuite | None, tuple[Issue, ...]]:
     path = folder / "suite.json"
-    if not path.is_file():
-        siblings = sorted(other.parent.name for other in folder.parent.glob("*/suite.json"))
+    if not may_be_file(path):
+        siblings = [other.parent.name for other in _below(folder.parent, "*/suite.json")]
         issue = Issue(
             "suite_missing",
             f"task suite {name!r} is not at {path}",
@@ -93,6 +94,14 @@ def _read_suite(folder: Path, name: str) -> tuple[TaskSuite | None, tuple[Issue,
     return suite, ()
 
 
+def _below(folder: Path, pattern: str) -> list[Path]:
+    """What is there, in order; nothing where we may not look."""
+    try:
+        return sorted(folder.glob(pattern))
+    except OSError:
+        return []
+
+
 def _suite_problem(suite: TaskSuite, name: str) -> str | None:
     if suite.suite != name:
         return f"it calls itself {suite.suite!r}, not {name!r}"
@@ -101,7 +110,7 @@ def _suite_problem(suite: TaskSuite, name: str) -> str | None:
 
 
 def _find_task(suites_dir: Path, name: str) -> LoadedTask:
-    homes = sorted(path.parent.parent for path in suites_dir.glob(f"*/{name}/task.json"))
+    homes = [path.parent.parent for path in _below(suites_dir, f"*/{name}/task.json")]
     if not homes:
         issue = Issue("task_missing", f"task {name!r} is in no suite under {suites_dir}", "Name an existing task.")
         return LoadedTask(name, suites_dir / name, None, "", (issue,))
@@ -121,8 +130,8 @@ def _find_task(suites_dir: Path, name: str) -> LoadedTask:
 def _load_task(suite_folder: Path, name: str, *, host_notes: str) -> LoadedTask:
     folder = suite_folder / name
     path = folder / "task.json"
-    if not path.is_file():
-        known = sorted(other.parent.name for other in suite_folder.glob("*/task.json"))
+    if not may_be_file(path):
+        known = [other.parent.name for other in _below(suite_folder, "*/task.json")]
         issue = Issue(
             "task_missing", f"task {name!r} is not at {path}", f"Name an existing task.{did_you_mean(name, known)}"
         )

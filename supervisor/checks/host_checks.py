@@ -50,7 +50,7 @@ def display(subject: Subject) -> Finding:
     if problem is None:
         return Finding("X displays can be opened")
     message = f"no X display can be opened: {problem}"
-    hint = "Make /tmp/.X11-unix a folder that we may write to, with a display number that is free."
+    hint = "Make room in /dev/shm, or /tmp/.X11-unix a folder that we may write to with a display number that is free."
     return Finding(message, (Issue("no_display", message, hint, "host.driver"),))
 
 

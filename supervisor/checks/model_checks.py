@@ -8,7 +8,7 @@ from contract.exploits import EXPLOITS
 from supervisor.catalogs.entries import CatalogError
 from supervisor.checks.subject import NOT_ASKED, Subject
 from supervisor.choices import AWS_PROVIDERS
-from supervisor.credentials import KEY_VARIABLES
+from supervisor.credentials import KEY_VARIABLES, key_problem
 from supervisor.issues import Finding, Issue, did_you_mean
 
 UNPRICED = "unpriced"
@@ -38,7 +38,7 @@ def profiles(subject: Subject) -> Finding:
 
 
 def credentials(subject: Subject) -> Finding:
-    """Every key that an enabled rollout needs is in the environment."""
+    """Every key that an enabled rollout needs is in the environment, and can be sent."""
     issues = []
     needed = set()
     for place, entry in subject.enabled():
@@ -56,6 +56,10 @@ def credentials(subject: Subject) -> Finding:
                     entry.rollout_id,
                 )
             )
+        elif (problem := key_problem(subject.keys[entry.provider])) is not None:
+            message = f"{variable} {problem}, and {entry.rollout_id!r} needs it"
+            hint = f"Set {variable} to the key alone."
+            issues.append(Issue("credential_invalid", message, hint, f"{place}.provider", entry.rollout_id))
     return Finding(f"needed: {', '.join(sorted(needed)) or 'none'}", tuple(issues))
 
 

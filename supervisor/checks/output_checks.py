@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 from typing import Final
 
@@ -27,9 +28,14 @@ def output_folder(subject: Subject) -> Finding:
     if folder is None:
         return Finding("no --output-dir given", skipped=True)
     try:
+        # Records name this folder, and they are UTF-8.
+        str(folder).encode()
         problem = _exists_problem(folder)
-    except OSError as error:
-        problem = f"{folder} cannot be looked into: {error.strerror or error}"
+    except (OSError, UnicodeEncodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "its name is not UTF-8"
+        message = f"{str(folder)!r} cannot be used: {reason}"
+        hint = "Name a new folder that you may make with --output-dir."
+        return Finding(message, (Issue("output_not_writable", message, hint, "--output-dir"),))
     if problem:
         hint = "Name a new folder with --output-dir; a batch never writes into an old one."
         return Finding(problem, (Issue("output_exists", problem, hint, "--output-dir"),))
@@ -98,6 +104,7 @@ def _exists_problem(folder: Path) -> str | None:
 def _nearest(folder: Path) -> Path:
     """The folder itself, or the nearest thing above it that exists."""
     for candidate in (folder.absolute(), *folder.absolute().parents):
-        if candidate.exists():
+        # Also false where we may not look, or where a name is too long.
+        if os.path.exists(candidate):
             return candidate
     return Path("/")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from pathlib import Path
 
 from contract.actions import Finish, InvalidActions, parse_action_batch
 from contract.config import Assignment, OracleScript, Task
 from contract.errors import StateError
-from contract.records import read_lines, read_record
+from contract.records import may_be_file, read_lines, read_record
 from supervisor.checks.subject import Subject
 from supervisor.issues import Finding, Issue, did_you_mean, few
 
@@ -113,7 +114,7 @@ def _oracle_issue(task: Task, folder: Path, *, budget: int) -> Issue | None:
         message = f"task {task.task_id!r} has no oracle script, so the oracle model cannot play it"
         return Issue("oracle_missing", message, "Play the task with another model, or add an oracle script to it.")
     path = folder / task.oracle
-    if not path.is_file():
+    if not may_be_file(path):
         return Issue("oracle_missing", f"the oracle script {path} does not exist", "Restore it from its repository.")
     try:
         script = read_record(path, OracleScript)
@@ -159,7 +160,7 @@ def replay_scripts(subject: Subject) -> Finding:
 def replay_file(root: Path, script: str) -> Path:
     """The trace that `script` names: a file, or the one in a rollout folder."""
     path = root / script
-    return path / MODEL_TURNS_NAME if path.is_dir() else path
+    return path / MODEL_TURNS_NAME if os.path.isdir(path) else path
 
 
 def _replay_issue(root: Path, entry: Assignment) -> Issue | None:
@@ -167,7 +168,7 @@ def _replay_issue(root: Path, entry: Assignment) -> Issue | None:
     if entry.script is None:
         return Issue("replay_script_missing", f"{entry.rollout_id!r} replays a trace, but names none", hint)
     path = replay_file(root, entry.script)
-    if not path.is_file():
+    if not may_be_file(path):
         return Issue("replay_script_missing", f"the trace {path} does not exist", hint)
     try:
         has_turn = any("arguments" in line for line in read_lines(path))

@@ -114,7 +114,7 @@ def test_the_command_line_outranks_the_config(plan_world: Any) -> None:
 
     plan = plan_world.plan("--mode", "shared", "--max-concurrency", "3").plan
 
-    assert "shared" == plan["mode"]
+    assert "shared" == plan["admission"]["mode"]
     assert 3 == plan["admission"]["max_concurrency"]
 
 

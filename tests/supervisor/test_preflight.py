@@ -287,6 +287,8 @@ def test_every_listed_code_is_tried() -> None:
         "config_not_json",
         "duplicate_key",
         "secret_in_config",
+        # test_bad_configs.py
+        "credential_invalid",
         "output_exists",
         "output_not_writable",
         "disk_space",
@@ -357,7 +359,7 @@ def test_many_mistakes_are_all_reported_in_one_pass(plan_world: Any) -> None:
         (b"", "config_not_json"),
         (b"[]", "config_not_json"),
         (b'{"a": 1,}', "config_not_json"),
-        (b'{"a": NaN}', "config_not_json"),
+        (b'{"a": NaN}', "unknown_field"),
         (b"\xff\xfe", "config_not_json"),
         (b"[" * 100_000, "config_not_json"),
         (b'{"mode": "process", "mode": "shared"}', "duplicate_key"),
