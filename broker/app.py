@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import hmac
 import logging
+import re
 import time
 from concurrent.futures import Future
 from typing import Annotated, Final, TypeVar
@@ -19,7 +20,7 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from broker.refusal import Refusal
+from broker.refusal import Refusal, refusal_of
 from broker.service import Service
 from contract.broker_api import (
     BODY_BYTES_MAX,
@@ -43,7 +44,7 @@ from contract.broker_api import (
     SaveRequest,
 )
 from contract.broker_client import sign_identity
-from contract.errors import DiskError
+from contract.errors import BenchError
 from contract.records import Record
 
 OPENAPI_PATH: Final = "/v1/openapi.json"
@@ -52,6 +53,9 @@ BODY_S_MAX: Final = 20.0
 # Junk is read and dropped for a moment, so that its sender hears the answer before the connection closes.
 JUNK_BYTES_MAX: Final = 32 * 1024 * 1024
 JUNK_S_MAX: Final = 2.0
+# What is wrong with a request is quoted from it, and it may have megabytes.
+MESSAGE_CHARS_MAX: Final = 1_000
+_CALL: Final = re.compile(r"/v1/[a-z.]{1,12}(/\d{1,9})?")
 
 T = TypeVar("T", bound=Record)
 _log = logging.getLogger(__name__)
@@ -158,15 +162,10 @@ def _json(record: Record) -> Response:
 
 
 def _add_error_handlers(app: FastAPI) -> None:
-    @app.exception_handler(Refusal)
+    @app.exception_handler(BenchError)
+    @app.exception_handler(OSError)
     async def refused(request: Request, error: Exception) -> Response:
-        assert isinstance(error, Refusal)
-        return _refused(request.url.path, error.body())
-
-    @app.exception_handler(DiskError)
-    async def disk_refused(request: Request, error: Exception) -> Response:
-        assert isinstance(error, DiskError)
-        return _refused(request.url.path, ErrorBody(code=ErrorCode.INTERNAL, message=error.message, hint=error.hint))
+        return _refused(request.url.path, refusal_of(error).body())
 
     @app.exception_handler(RequestValidationError)
     async def malformed(request: Request, error: Exception) -> Response:
@@ -185,9 +184,7 @@ def _add_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def bug(request: Request, error: Exception) -> Response:
-        _log.error("%s failed in a way that it should not", request.url.path, exc_info=error)
-        message = f"the broker has a bug: {type(error).__name__}"
-        return _refused(request.url.path, ErrorBody(code=ErrorCode.INTERNAL, message=message))
+        return _refused(request.url.path, refusal_of(error).body())
 
 
 def _invalid(message: str) -> ErrorBody:
@@ -195,9 +192,17 @@ def _invalid(message: str) -> ErrorBody:
 
 
 def _refused(path: str, body: ErrorBody, *, closes: bool = False) -> Response:
-    _log.info("%s refused: %s: %s", path, body.code, body.message)
+    # A stranger's path may be anything, also a token or a line that looks like one of ours.
+    known = path if _CALL.fullmatch(path) else "a call"
+    body = body.model_copy(update={"message": _one_line(body.message)})
+    _log.info("%s refused: %s: %s", known, body.code, body.message)
     headers = {"connection": "close"} if closes else {}
     return Response(body.model_dump_json(), HTTP_STATUS[body.code], headers, "application/json")
+
+
+def _one_line(message: str) -> str:
+    text = "".join(char if char.isprintable() else "?" for char in message[: MESSAGE_CHARS_MAX + 1])
+    return text if len(text) <= MESSAGE_CHARS_MAX else text[: MESSAGE_CHARS_MAX - 1] + "…"
 
 
 class Guard:

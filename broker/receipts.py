@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, ValidationError
 
 from broker.refusal import Refusal
 from contract.broker_api import ErrorBody, ErrorCode, Receipt
-from contract.records import LineAppender, Record, read_lines, sync_folder
+from contract.errors import StateError
+from contract.records import LineAppender, Record, first_problem, read_lines, sync_folder
 
 
 class Started(Record):
@@ -62,12 +63,21 @@ class ReceiptBook:
     """All receipts of one broker's state folder. Used by one thread; `last_sequence` may be asked by any."""
 
     def __init__(self, state_dir: Path) -> None:
-        """Read what an earlier broker on this folder has left, and go on from there."""
+        """Read what an earlier broker on this folder has left, and go on from there.
+
+        Raises `DiskError`, and `StateError` when what is there are no receipts.
+        """
         path = state_dir / "receipts.jsonl"
         self._leases: dict[str, _Leased] = {}
-        for line in read_lines(path):
-            self._note(_LINES.validate_python(line))
         self._lines = LineAppender(path)
+        try:
+            for line in read_lines(path):
+                self._note(_LINES.validate_python(line))
+        except ValidationError as error:
+            raise StateError(
+                f"{path} holds no receipts: {first_problem(error)}",
+                hint="It was made by another version or changed by hand; give the broker a fresh state folder.",
+            ) from error
         sync_folder(state_dir)
 
     def close(self) -> None:

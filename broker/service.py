@@ -24,7 +24,7 @@ from broker.evaluation import Evaluator
 from broker.frame import Frame
 from broker.lease import LeaseBook
 from broker.receipts import ReceiptBook
-from broker.refusal import Refusal
+from broker.refusal import Refusal, refusal_of
 from broker.uploads import upload
 from contract.actions import InvalidActions, digest_of, parse_action_batch
 from contract.broker_api import (
@@ -47,7 +47,6 @@ from contract.broker_api import (
     UploadGrant,
     Verdict,
 )
-from contract.errors import DiskError
 from contract.records import Record
 
 RESET_ATTEMPTS_MAX: Final = 2
@@ -253,7 +252,7 @@ class Service:
         try:
             acted = self._driver.act(actions)
         except Exception as error:  # whatever it was, the sequence has an end that a retry is told too
-            refusal = _refusal_of(error)
+            refusal = refusal_of(error)
             self._receipts.fail(request.lease_id, request.sequence, request.digest, refusal.body())
             raise refusal from error
         receipt = Receipt(
@@ -386,12 +385,3 @@ def _described(path: Path, name: str) -> ArtifactReply:
 
 def _fingerprint(request: Record) -> str:
     return hashlib.sha256((type(request).__name__ + request.model_dump_json()).encode()).hexdigest()
-
-
-def _refusal_of(error: Exception) -> Refusal:
-    if isinstance(error, Refusal):
-        return error
-    if isinstance(error, DiskError):
-        return Refusal(ErrorCode.INTERNAL, error.message, hint=error.hint)
-    _log.exception("a deed failed in a way that it should not")
-    return Refusal(ErrorCode.INTERNAL, f"the broker has a bug: {type(error).__name__}", hint="See the broker's log.")

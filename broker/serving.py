@@ -25,7 +25,7 @@ from broker.drivers import Driver
 from broker.evaluation import Evaluator, LateEvaluator
 from broker.lease import LeaseBook
 from broker.receipts import ReceiptBook
-from broker.refusal import Refusal
+from broker.refusal import refusal_of
 from broker.service import HostFacts, Service
 from broker.start import FailedLine, LostLine, ReadyLine
 from contract.errors import BenchError
@@ -120,9 +120,10 @@ async def serve(order: Order, *, watch: Callable[[Ending], None] = lambda _: Non
     server = _build_server(service, order.token_sha256)
     try:
         await asyncio.wrap_future(preparing)
-    except Refusal as error:
+    except Exception as error:  # whatever it was, the owner hears of it in one line
         await _clean_up(service)
-        raise CannotStart(error.code, error.message, hint=error.hint) from error
+        refusal = refusal_of(error)
+        raise CannotStart(refusal.code, refusal.message, hint=refusal.hint) from error
     loop = asyncio.get_running_loop()
     ending = Ending(service, loop)
     watch(ending)

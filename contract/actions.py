@@ -22,6 +22,8 @@ TEXT_CHARS_MAX: Final = 20_000
 PATH_POINTS_MAX: Final = 10_000
 NOTCHES_MAX: Final = 100
 KEYS_MAX: Final = 8
+# A reason quotes what was wrong, and a model may have written megabytes of it.
+QUOTE_CHARS_MAX: Final = 300
 
 TOOL_NAME: Final = "computer_action"
 TOOL_DESCRIPTION: Final = (
@@ -182,7 +184,9 @@ def _action_problem(action: Action, *, is_last: bool) -> str | None:
                 return f"path has {len(path)} points; at most {PATH_POINTS_MAX} are allowed."
             for x, y in path:
                 if not (0 <= x < SCREEN_WIDTH_PX and 0 <= y < SCREEN_HEIGHT_PX):
-                    return f"path point [{x}, {y}] is outside the {SCREEN_WIDTH_PX}x{SCREEN_HEIGHT_PX} screen."
+                    return (
+                        f"path point {_quoted(str([x, y]))} is outside the {SCREEN_WIDTH_PX}x{SCREEN_HEIGHT_PX} screen."
+                    )
         case TypeText(text=text):
             bad = sorted({char for char in text if not is_typable(char)})
             if bad:
@@ -190,7 +194,7 @@ def _action_problem(action: Action, *, is_last: bool) -> str | None:
         case Keypress(keys=keys):
             for key in keys:
                 if key not in NAMED_KEYS and not (len(key) == 1 and is_typable(key) and key not in "\n\t"):
-                    return f"unknown key {key!r}; use one character or one of {', '.join(sorted(NAMED_KEYS))}."
+                    return f"unknown key {_quoted(repr(key))}; use one character or one of {', '.join(sorted(NAMED_KEYS))}."
             if len(set(keys)) != len(keys):
                 return "a key stands twice in one chord."
         case _:
@@ -212,8 +216,12 @@ def _first_problems(error: ValidationError) -> str:
     problems = []
     for item in error.errors(include_url=False)[:3]:
         where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in item["loc"])
-        problems.append(f"actions{where}: {item['msg']}")
+        problems.append(f"actions{_quoted(where)}: {_quoted(item['msg'])}")
     return "; ".join(problems) + "."
+
+
+def _quoted(text: str) -> str:
+    return text if len(text) <= QUOTE_CHARS_MAX else text[: QUOTE_CHARS_MAX - 1] + "…"
 
 
 def action_to_json(action: Action) -> dict[str, Any]:

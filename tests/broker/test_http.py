@@ -63,6 +63,8 @@ def test_a_wrong_token_is_answered_401_and_logged_without_it(serve: Any, caplog:
     with caplog.at_level(logging.DEBUG):
         code = code_of(broker.client("a-wrong-token").health)
         status, body, connection = raw(broker.url, "POST", "/v1/lease", b"{" * 1000)
+        raw(broker.url, "GET", "/v1/a-wrong-token?token=a-wrong-token")
+        raw(broker.url, "POST", "/v1/lease", b'{"token": "a-wrong-token"}')
 
     assert code == ErrorCode.UNAUTHORIZED
     assert (401, "unauthorized", "close") == (status, body["code"], connection)
@@ -91,6 +93,23 @@ def test_a_body_without_a_length_is_bounded_while_it_streams(serve: Any) -> None
 
     assert connection.getresponse().status == 413
     connection.close()
+
+
+def test_what_a_refusal_quotes_is_one_short_line(serve: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither the log nor the answer repeats megabytes, and nobody writes a line of the log for us."""
+    broker = serve()
+    bearer = {"Authorization": f"Bearer {TOKEN}"}
+    with caplog.at_level(logging.INFO):
+        _, long, _ = raw(
+            broker.url, "POST", "/v1/heartbeat", b'{"lease_id": "l", "%s": 1}' % (b"q" * 100_000), **bearer
+        )
+        _, broken, _ = raw(broker.url, "POST", "/v1/heartbeat", b'{"lease_id": "l", "a\\nb": 1}', **bearer)
+        raw(broker.url, "GET", "/v1/x%0aINFO%20all%20is%20well")
+
+    assert len(long["message"]) == 1_000
+    assert "body.a?b: " in broken["message"]
+    assert [1] * len(caplog.messages) == [len(message.splitlines()) for message in caplog.messages]
+    assert max(len(message) for message in caplog.messages) < 1_200
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,23 @@ def test_an_invalid_action_is_named_with_its_reason(action: dict[str, Any], why:
 
 
 @pytest.mark.parametrize(
+    "action",
+    [
+        {"type": "q" * 100_000},
+        {**CLICK, "q" * 100_000: 1},
+        {"type": "keypress", "keys": ["q" * 100_000]},
+        {"type": "drag", "path": [[0, 0], [10**4_000, 0]], "button": "left", "modifiers": []},
+    ],
+)
+def test_a_reason_quotes_no_more_than_a_line(action: dict[str, Any]) -> None:
+    """It goes to the model, into the trace and into logs, and a model may have written megabytes."""
+    parsed = parse_action_batch({"actions": [action] * 5}, budget=10)
+
+    assert isinstance(parsed, InvalidActions), parsed
+    assert len(parsed.reason) <= 2_000
+
+
+@pytest.mark.parametrize(
     ("arguments", "why"),
     [
         (None, 'the single field "actions"'),
