@@ -194,7 +194,8 @@ def _action_problem(action: Action, *, is_last: bool) -> str | None:
         case Keypress(keys=keys):
             for key in keys:
                 if key not in NAMED_KEYS and not (len(key) == 1 and is_typable(key) and key not in "\n\t"):
-                    return f"unknown key {_quoted(repr(key))}; use one character or one of {', '.join(sorted(NAMED_KEYS))}."
+                    named = ", ".join(sorted(NAMED_KEYS))
+                    return f"unknown key {_quoted(repr(key))}; use one character or one of {named}."
             if len(set(keys)) != len(keys):
                 return "a key stands twice in one chord."
         case _:

@@ -265,7 +265,7 @@ class ThreadServer:
         listener.bind(("127.0.0.1", 0))
         listener.listen(16)
         self.port: int = listener.getsockname()[1]
-        config = uvicorn.Config(self._serve, interface="asgi3", log_config=None, access_log=False, lifespan="off")
+        config = uvicorn.Config(self._serve, interface="asgi3", log_config=None, lifespan="off")
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=lambda: asyncio.run(self._server.serve(sockets=[listener])), daemon=True)
         self._thread.start()

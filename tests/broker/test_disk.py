@@ -75,7 +75,7 @@ def test_a_reset_that_finds_no_room_is_refused_in_one_line(
     (broker.state_dir / "start.dxf").mkdir()
     client = broker.client()
     lease = client.lease(LeaseRequest(request_id="lease-1", rollout_id="rollout", lease_s=60))
-    with pytest.raises(BrokerError, match="the host's system refused .*start.dxf: Is a directory") as caught:
+    with pytest.raises(BrokerError, match=r"the host's system refused .*start\.dxf: Is a directory") as caught:
         client.reset(make_reset_request(lease, seed))
 
     assert caught.value.code == ErrorCode.INTERNAL
@@ -85,12 +85,12 @@ def test_a_reset_that_finds_no_room_is_refused_in_one_line(
 def test_receipts_of_another_shape_are_named(tmp_path: Path, line: dict[str, str]) -> None:
     """Nothing may be acted on top of what cannot be read."""
     (tmp_path / "receipts.jsonl").write_text(json.dumps(line) + "\n")
-    with pytest.raises(StateError, match="receipts.jsonl holds no receipts"):
+    with pytest.raises(StateError, match=r"receipts\.jsonl holds no receipts"):
         ReceiptBook(tmp_path)
 
 
 def test_a_receipt_file_that_is_a_folder_is_named(tmp_path: Path) -> None:
     """The owner hears which."""
     (tmp_path / "receipts.jsonl").mkdir()
-    with pytest.raises(DiskError, match="receipts.jsonl: Is a directory"):
+    with pytest.raises(DiskError, match=r"receipts\.jsonl: Is a directory"):
         ReceiptBook(tmp_path)

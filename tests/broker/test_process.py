@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 from pydantic import SecretStr
 
 from contract.actions import Keypress, TypeText, Wait
@@ -310,8 +311,12 @@ def test_a_port_in_use_is_told_in_one_line(start: Any) -> None:
 
 
 def test_the_log_never_holds_the_token(start: Any, seed: bytes, make_reset_request: Any) -> None:
-    """Not even a part of it, and neither does the state folder."""
+    """Wherever in a request a stranger who has it, or nearly, may have put it."""
     broker = start()
+    url = f"http://127.0.0.1:{broker.said['port']}"
+    for path in (f"/v1/health?token={TOKEN}", f"/v1/{TOKEN}", f"/{TOKEN}/health"):
+        requests.get(url + path, headers={"Authorization": f"Bearer {TOKEN}x", "X-Token": TOKEN}, timeout=5)
+    requests.post(f"{url}/v1/lease", json={"token": TOKEN}, timeout=5)
     handed_off(broker.client(), seed, make_reset_request)
     with contextlib.suppress(BrokerError):
         broker.client().act(lease_id="l-unknown", sequence=1, actions=[Keypress(keys=["a"])])
@@ -319,5 +324,6 @@ def test_the_log_never_holds_the_token(start: Any, seed: bytes, make_reset_reque
     log = broker.popen.stderr.read()
     broker.popen.wait(5)
 
+    assert 4 == log.count(b"unauthorized")
     assert b"lease_unknown" in log
     assert TOKEN.encode() not in log
