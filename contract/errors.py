@@ -6,6 +6,7 @@ BenchError
 ├── StateError         a file on disk is missing, torn, or of another schema
 ├── DiskError          the output disk refused a write (full, read-only)
 ├── HostError          a host could not be started, handed off or ended
+│   ├── HostsRefused   what refuses this host refuses every other: credentials, permissions
 │   └── BrokerError    the broker refused a call, or could not be reached
 ├── PilotError         the pilot ended without saying how
 └── EvaluationError    we could not evaluate; never a score of zero
@@ -64,6 +65,10 @@ class HostError(BenchError):
     def __init__(self, message: str, *, cause: Cause, hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.cause = cause
+
+
+class HostsRefused(HostError):
+    """No further host can be had before the operator has done something; the hosts that there are may be well."""
 
 
 class BrokerError(HostError):

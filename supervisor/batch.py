@@ -27,6 +27,7 @@ from supervisor.locks import HeldLock, take
 from supervisor.prepared import PreparedBatch, PreparedRollout
 from supervisor.processes import facts_of
 from supervisor.progress import ProgressView
+from supervisor.refusal import Refusal, why_none_starts
 from supervisor.reserve import ReservingBridge, reserved
 from supervisor.sandbox import play_rollout
 from supervisor.seat import Seat
@@ -116,16 +117,19 @@ class _Work:
     is_disk_full: bool = False
     faults: list[Exception] = field(default_factory=list)
     costs: BatchCosts = field(init=False)
+    refusal: Refusal = field(init=False)
 
     def __post_init__(self) -> None:
         limit_usd = self.prepared.config.limits.batch_cost_usd
         self.costs = BatchCosts(limit_usd, self.book.state.rollouts, stop=self.stop, say=self.say)
+        self.refusal = Refusal(self.say)
 
     def may_begin(self, rollout_id: str) -> bool:
         """False once nothing more is started. What an earlier controller has handed off is ended in order even then."""
         if self.is_disk_full or self.is_interrupted:
             return False
-        return not self.stop.is_set() or self.book.row(rollout_id).phase in {Phase.HANDED_OFF, Phase.EVALUATING}
+        is_closed = self.stop.is_set() or self.refusal.error is not None
+        return not is_closed or self.book.row(rollout_id).phase in {Phase.HANDED_OFF, Phase.EVALUATING}
 
     def seat(self, rollout: PreparedRollout) -> Seat:
         return Seat(
@@ -138,6 +142,7 @@ class _Work:
             equipment=self.equipment,
             stop=self.stop,
             costs=self.costs,
+            refusal=self.refusal,
             say=self.say,
         )
 
@@ -259,17 +264,16 @@ async def _reconcile(work: _Work, hosts: Sequence[HostHistory]) -> None:
 
 
 async def _turn_away(work: _Work) -> None:
-    """What still waits when the batch may cost no more is not started, and its row says why."""
-    if work.costs.reached is None:
+    """What still waits when the batch may cost no more, or gets no host any more, is not started; its row says why."""
+    change = why_none_starts(work.costs, work.refusal)
+    if change is None:
         return
-    change = {"cause": Cause.COST_LIMIT, "cause_detail": work.costs.reached}
     waiting = [row.rollout_id for row in work.book.state.rollouts if row.phase is Phase.QUEUED]
     # Together: those that wait at once share one write.
-    results = [partial(work.book.advance, rollout_id, Phase.NOT_STARTED, **change) for rollout_id in waiting]
     try:
         async with anyio.create_task_group() as writers:
-            for write in results:
-                writers.start_soon(write)
+            for rollout_id in waiting:
+                writers.start_soon(partial(work.book.advance, rollout_id, Phase.NOT_STARTED, **change))
     except* DiskError as errors:
         work.note_full_disk(next(error for error in errors.exceptions if isinstance(error, DiskError)))
 

@@ -17,7 +17,7 @@ import anyio
 
 from contract.batch_records import HostEvent
 from contract.broker_api import LeaseRequest, ResetReply, ResetRequest, Verdict
-from contract.errors import BrokerError, DiskError, HostError
+from contract.errors import BrokerError, DiskError, HostError, HostsRefused
 from contract.phases import Cause, Phase
 from contract.records import disk_error
 from supervisor.heartbeats import keep_way
@@ -36,8 +36,9 @@ class _Fate:
 async def hand_off(seat: Seat, undo: AsyncExitStack) -> HandedOff:
     """Bring up a host for this rollout, with at most `limits.host_replacements` replacements.
 
-    `undo` gets what ends the host and frees the place. Raises `HostError` when no host could be handed off; whoever
-    cancels this finds everything undone once `undo` is closed.
+    `undo` gets what ends the host and frees the place. Raises `HostError` when no host could be handed off, at once
+    where no other could be had either (`HostsRefused`); whoever cancels this finds everything undone once `undo` is
+    closed.
     """
     limits = seat.prepared.config.limits
     for replaced in range(limits.host_replacements + 1):
@@ -47,6 +48,9 @@ async def hand_off(seat: Seat, undo: AsyncExitStack) -> HandedOff:
         undo.push_async_exit(host_undo)
         try:
             return await _bring_up(seat, host_undo, fate)
+        except HostsRefused:
+            await host_undo.aclose()
+            raise
         except HostError as error:
             failure = error
             if fate.event == "released" and not is_last:

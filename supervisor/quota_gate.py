@@ -7,7 +7,7 @@ taken at that moment by everybody in the Region. AWS has the last word all the s
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,12 +16,13 @@ import anyio
 from contract.ambient import Ambient
 from contract.bridge import Bridge
 from contract.config import Ec2HostConfig
+from contract.errors import HostsRefused
 from supervisor.admission import HostNeeds
 from supervisor.cloud.families import family_of
 from supervisor.cloud.ports import Cloud, CloudError, FaultKind, Instance, Quota, Reservation
 from supervisor.cloud.quota import COUNTED, QuotaAdmission, admit_instances, count_use, counted_types
 from supervisor.equipment import SlotSource
-from supervisor.hosts.ec2_asking import jittered_s
+from supervisor.hosts.ec2_asking import SIGNINGS_MAX, jittered_s
 from supervisor.hosts.ec2_names import BATCH_TAG, ROLLOUT_TAG
 
 # How old a reading may be that admits somebody.
@@ -81,7 +82,8 @@ class QuotaGate:
     ) -> AsyncIterator[None]:
         """Wait until the quota has room for one more, however long that takes, then for a place here; hold both.
 
-        `on_wait` is called once for each of the two, with what is waited for.
+        `on_wait` is called once for each of the two, with what is waited for. Raises `HostsRefused` when AWS accepts
+        no credentials any more.
         """
         if has_host:
             self._held.add(rollout_id)
@@ -111,13 +113,13 @@ class QuotaGate:
                 is_told = True
                 on_wait(reason)
 
-        refusals = 0
+        refusals = signings = 0
         async with self._head_of_the_line(tell):
             while True:
                 freed = self._freed
                 try:
                     admission = await self._admit()
-                    refusals = 0
+                    refusals = signings = 0
                 except CloudError as error:
                     refusals += 1
                     if error.kind in {FaultKind.DENIED, FaultKind.PERMANENT}:
@@ -128,7 +130,12 @@ class QuotaGate:
                         self._held.add(rollout_id)
                         return
                     if error.kind is FaultKind.SIGNING:
-                        await self._bridge.call(self._cloud.refresh_credentials)
+                        if signings >= SIGNINGS_MAX:
+                            raise HostsRefused(error.message, cause=error.cause, hint=error.hint) from error
+                        signings += 1
+                        # Where there are no new ones the old ones are tried again, and that error is the one to tell.
+                        with suppress(CloudError):
+                            await self._bridge.call(self._cloud.refresh_credentials)
                     tell(f"the vCPU quota can be read: {error.message}")
                     await self._ambient.sleep(jittered_s(self._ambient, refusals, most_s=REFUSED_S_MAX))
                     continue

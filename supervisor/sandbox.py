@@ -13,7 +13,7 @@ from typing import Final
 import anyio
 
 from contract.broker_api import ARTIFACT_BYTES_MAX, SaveRequest
-from contract.errors import BenchError, DiskError, HostError
+from contract.errors import BenchError, DiskError, HostError, HostsRefused
 from contract.phases import Cause, EndedBy, Outcome, Phase
 from supervisor.aws_short_lived import NoCredentials
 from supervisor.handoff import end_host, hand_off
@@ -68,6 +68,7 @@ async def _start(seat: Seat, undo: AsyncExitStack) -> HandedOff | None:
 
     async def work() -> HandedOff:
         await _hold_place(seat, undo)
+        seat.refusal.check()
         await seat.book.advance(seat.rollout_id, Phase.STARTING, cause=None, cause_detail=None)
         return await hand_off(seat, undo)
 
@@ -77,6 +78,8 @@ async def _start(seat: Seat, undo: AsyncExitStack) -> HandedOff | None:
         cause, detail = Cause.DISK, str(error)
     except HostError as error:
         cause, detail = error.cause, str(error)
+        if isinstance(error, HostsRefused):
+            seat.refusal.note(error)
     except Exception as error:  # noqa: BLE001  (a bug in one sandbox must not end its siblings)
         cause, detail = seat.name_fault(error)
     else:
@@ -88,7 +91,8 @@ async def _start(seat: Seat, undo: AsyncExitStack) -> HandedOff | None:
         # The very last line of the hand-off could not be written: the sample counts, and it is void.
         await _record(seat, Verdict(Outcome.VOID, None, cause, detail), None)
     else:
-        seat.say(f"{seat.rollout_id}: not started ({cause}): {detail}")
+        if seat.refusal.error is None:
+            seat.say(f"{seat.rollout_id}: not started ({cause}): {detail}")
         await seat.book.advance(seat.rollout_id, Phase.NOT_STARTED, host_id=None, cause=cause, cause_detail=detail)
     return None
 

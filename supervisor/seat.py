@@ -22,6 +22,7 @@ from supervisor.equipment import Equipment
 from supervisor.hosts.lease import Host
 from supervisor.ledger import Ledger
 from supervisor.prepared import PreparedBatch, PreparedRollout
+from supervisor.refusal import Refusal
 from supervisor.state import StateBook
 
 
@@ -42,6 +43,7 @@ class Seat:
     equipment: Equipment
     stop: anyio.Event
     costs: BatchCosts
+    refusal: Refusal
     say: Callable[[str], None]
 
     @property

@@ -209,6 +209,8 @@ class FakeCloud:
     schedules: dict[str, str] = field(default_factory=dict)
     sessions: dict[str, str] = field(default_factory=dict)
     refreshes: int = 0
+    # Nobody has new credentials.
+    is_logged_out: bool = False
     _launches: dict[tuple[str, str], FakeInstance] = field(default_factory=dict)
     _buckets: dict[str, _Bucket] = field(default_factory=lambda: {name: _Bucket(*rate) for name, rate in RATES.items()})
     _delay_s: float = 0.0
@@ -314,6 +316,8 @@ class FakeCloud:
 
     def refresh_credentials(self) -> None:
         self.refreshes += 1
+        if self.is_logged_out:
+            raise fault(FaultKind.SIGNING, "the signing of requests")
 
     # --- how it does that -------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, TypeVar
 
 from contract.ambient import Ambient
@@ -20,6 +21,8 @@ PAUSE_S_MAX: Final = 30.0
 PAUSE_S: Final = 1.0
 # With fresh credentials a request is signed anew; more than this says that they are wrong.
 SIGNINGS_MAX: Final = 3
+# Credentials or permissions that are refused for good are so for every host of the batch.
+REFUSES_ALL: Final = frozenset({FaultKind.SIGNING, FaultKind.DENIED})
 # A pause of no length would make a loop of an error that comes at once.
 _PAUSE_S_MIN: Final = 0.05
 
@@ -61,6 +64,11 @@ class Asker:
         """One call, whatever comes of it. Raises `CloudError`."""
         return await self._bridge.call(lambda: work(self.cloud))
 
+    async def renew_credentials(self) -> None:
+        """Look for new ones. Where there are none the old ones are tried again, and that error is the one to tell."""
+        with suppress(CloudError):
+            await self.once(lambda cloud: cloud.refresh_credentials())
+
     async def ask(self, work: Callable[[Cloud], T], *, patience_s: float) -> T:
         """Call until there is a definite answer. Raises the last `CloudError` when `patience_s` seconds are over."""
         until_s = self._ambient.elapsed_s() + patience_s
@@ -75,7 +83,7 @@ class Asker:
                     raise
                 if error.kind is FaultKind.SIGNING and signings < SIGNINGS_MAX:
                     signings += 1
-                    await self._bridge.call(self.cloud.refresh_credentials)
+                    await self.renew_credentials()
                 elif error.kind not in {FaultKind.THROTTLE, FaultKind.AMBIGUOUS}:
                     raise
                 await self._ambient.sleep(pause_s)

@@ -14,10 +14,10 @@ from typing import Final
 import anyio
 
 from contract.ambient import Ambient
-from contract.errors import HostError
+from contract.errors import HostError, HostsRefused
 from contract.phases import Cause
 from supervisor.cloud.ports import ALIVE, CloudError, FaultKind, Instance, InstanceState, LaunchOrder
-from supervisor.hosts.ec2_asking import SIGNINGS_MAX, Asker, Pace, jittered_s
+from supervisor.hosts.ec2_asking import REFUSES_ALL, SIGNINGS_MAX, Asker, Pace, jittered_s
 from supervisor.hosts.lease import HostOrder
 
 # Capacity comes back within minutes or not at all: so many rounds over all subnets, and so long.
@@ -218,7 +218,7 @@ class Launcher:
                         await self._ambient.sleep(jittered_s(self._ambient, asked))
                     case FaultKind.SIGNING if signings < SIGNINGS_MAX:
                         signings += 1
-                        await self._asker.once(lambda cloud: cloud.refresh_credentials())
+                        await self._asker.renew_credentials()
                     case _:
                         raise _refused(error) from error
 
@@ -313,8 +313,12 @@ def _refused(error: CloudError) -> HostError:
         hint = error.hint or "Renew the credentials of this profile, then resume the batch."
     elif error.kind is FaultKind.MISMATCH:
         hint = "Two requests of one token differed. What it launched is ended; report this."
-    skew = "" if error.clock_skew_s is None else f" (this machine's clock is {error.clock_skew_s:+.0f} s off)"
-    return _launch_error(f"RunInstances was refused: {error.code}: {error.message}{skew}", hint=hint)
+    message = f"RunInstances was refused: {error.message}"
+    if error.kind is FaultKind.SIGNING and error.clock_skew_s is not None:
+        message += f" (AWS's clock is {error.clock_skew_s:+.0f} s off ours)"
+    if error.kind in REFUSES_ALL:
+        return HostsRefused(message, cause=Cause.HOST_LAUNCH, hint=hint)
+    return _launch_error(message, hint=hint)
 
 
 def _launch_error(message: str, *, hint: str) -> HostError:

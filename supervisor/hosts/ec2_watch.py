@@ -13,7 +13,7 @@ from typing import Final
 import anyio
 
 from contract.ambient import Ambient
-from supervisor.cloud.ports import Agent, Cloud, CloudError, FaultKind, Instance, InstanceState
+from supervisor.cloud.ports import Agent, CloudError, FaultKind, Instance, InstanceState
 from supervisor.hosts.ec2_asking import Asker, jittered_s
 from supervisor.hosts.ec2_names import BATCH_TAG, OWNER_TAG
 
@@ -142,7 +142,7 @@ class Watcher:
         if refusals == REFUSALS_TOLD:
             self._say(f"the instances of this batch cannot be looked at for now: {error.message}")
         if error.kind is FaultKind.SIGNING:
-            await self._asker.once(Cloud.refresh_credentials)
+            await self._asker.renew_credentials()
 
     async def _pause(self, refusals: int) -> None:
         pause_s = self._booting_s if self._is_anything_booting() else self._calm_s

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from contract.errors import DiskError, StateError
+from contract.errors import DiskError, HostsRefused, StateError
 from contract.phases import BatchStatus, Cause, EndedBy, Outcome, Phase
 from contract.rollout_records import RolloutSpec
 from contract.run_dir import BatchDir
@@ -190,6 +190,29 @@ def test_a_host_that_never_comes_up_is_replaced_once_and_then_not_started(tmp_pa
     assert row.cause_detail == "it did not start"
     assert ["intent", "launch_failed"] * 2 == ledger_events(batch_dir, "r-0")
     assert not batch_dir.rollout("r-0").result.exists()
+    assert_nothing_is_left(world, batch_dir)
+
+
+@pytest.mark.parametrize("step", ["launch", "tunnel"])
+def test_what_refuses_one_host_refuses_all_is_said_once_and_stops_the_starting(tmp_path: Path, step: str) -> None:
+    """Credentials that expired would fail each rollout by itself. Those that play go on; the rest is not begun."""
+    world = FakeWorld()
+
+    async def trouble(at: str, rollout_id: str) -> None:
+        if at == step and rollout_id not in {"r-0", "r-1"}:
+            raise HostsRefused("AWS refuses the credentials", cause=Cause.HOST_LAUNCH, hint="Log in again.")
+
+    world.trouble = trouble
+    code, batch_dir, said = play(world, tmp_path, count=6, max_concurrency=2)
+
+    rows = read_state(batch_dir).rollouts
+    assert 1 == code
+    assert [Phase.FINISHED] * 2 + [Phase.NOT_STARTED] * 4 == phases(batch_dir)
+    assert [(Cause.HOST_LAUNCH, "AWS refuses the credentials. Log in again.", 0)] * 4 == [
+        (row.cause, row.cause_detail, row.host_replacements) for row in rows[2:]
+    ]
+    assert 1 == said.count("AWS refuses the credentials; no rollout is started any more"), said
+    assert 4 >= len(world.launched)
     assert_nothing_is_left(world, batch_dir)
 
 

@@ -483,6 +483,25 @@ def test_looks_that_aws_refuses_are_spread_out_said_once_and_harm_nobody() -> No
     play(cloud, work, lease_s=3000)
 
 
+def test_looks_whose_signature_is_refused_take_new_credentials_as_soon_as_there_are_any() -> None:
+    """Credentials that expire while a batch runs end nothing, and looking goes on when the operator has logged in."""
+    refusal = Trouble(fault(FaultKind.SIGNING, "DescribeInstances"))
+    cloud = FakeCloud()
+    cloud.trouble = lambda action, order: refusal if cloud.is_logged_out and action == "DescribeInstances" else None
+
+    async def work(world: Ec2World, hosts: Ec2Hosts, notes: Notes) -> None:
+        host, _ = await bring_up(world, hosts, notes)
+        cloud.is_logged_out = True
+        await anyio.sleep(200)
+        assert 2 <= cloud.refreshes
+        cloud.is_logged_out = False
+        cloud.end(cloud.alive()[0])
+        await anyio.sleep(100)
+        assert hosts.has_ended(host.host_id)
+
+    play(cloud, work, lease_s=3000)
+
+
 def test_what_goes_wrong_inside_leaves_the_hosts_as_it_is() -> None:
     """An error of the batch must reach its command, not be wrapped in a group."""
     cloud = FakeCloud()

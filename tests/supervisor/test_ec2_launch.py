@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from contract.ambient import Ambient
-from contract.errors import HostError
+from contract.errors import HostError, HostsRefused
 from contract.phases import Cause
 from supervisor.cloud.ports import CloudError, FaultKind, LaunchOrder
 from supervisor.hosts.ec2 import Ec2Hosts
@@ -263,13 +263,13 @@ def test_a_refused_signature_is_signed_anew_three_times_and_then_names_clock_and
         "expired", kind=FaultKind.SIGNING, code="RequestExpired", action="RunInstances", clock_skew_s=-420
     )
     good = FakeCloud(trouble=Script(RunInstances=[refused(FaultKind.SIGNING)] * 3))
-    bad = FakeCloud(trouble=Script(RunInstances=[Trouble(skewed)] * 9))
+    bad = FakeCloud(trouble=Script(RunInstances=[Trouble(skewed)] * 9), is_logged_out=True)
     _, recovered = launch_on(good)
     _, failure = launch_on(bad)
 
     assert recovered is None
     assert 3 == good.refreshes
-    assert failure is not None
+    assert isinstance(failure, HostsRefused)
     assert (4, 3) == (len(runs(bad)), bad.refreshes)
     assert "-420 s" in failure.message
 
@@ -329,11 +329,12 @@ def test_a_token_used_with_other_parameters_is_never_repeated_and_what_it_launch
 
 @pytest.mark.parametrize("kind", [FaultKind.DENIED, FaultKind.PERMANENT])
 def test_what_will_never_be_granted_fails_at_once(kind: FaultKind) -> None:
-    """A missing permission or a wrong parameter does not get better by asking."""
+    """A missing permission or a wrong parameter does not get better by asking; the first is so for every host."""
     cloud = FakeCloud(trouble=Script(RunInstances=[refused(kind)]))
     _, failure = launch_on(cloud)
 
     assert failure is not None
+    assert (kind is FaultKind.DENIED) == isinstance(failure, HostsRefused)
     assert Cause.HOST_LAUNCH == failure.cause
     assert 1 == len(runs(cloud))
 

@@ -12,6 +12,7 @@ import anyio
 import pytest
 
 from contract.ambient import Ambient
+from contract.errors import HostsRefused
 from supervisor.admission import host_needs
 from supervisor.cloud.ports import FaultKind, Reservation
 from supervisor.quota_gate import QuotaGate
@@ -96,10 +97,10 @@ def test_a_host_that_exists_already_does_not_wait_and_counts() -> None:
     in_virtual_time(work, seed=1)
 
 
-@pytest.mark.parametrize("kind", [FaultKind.THROTTLE, FaultKind.AMBIGUOUS, FaultKind.SIGNING])
-def test_a_quota_that_cannot_be_read_for_a_while_is_waited_for(kind: FaultKind) -> None:
+@pytest.mark.parametrize(("kind", "times"), [(FaultKind.THROTTLE, 9), (FaultKind.AMBIGUOUS, 9), (FaultKind.SIGNING, 3)])
+def test_a_quota_that_cannot_be_read_for_a_while_is_waited_for(kind: FaultKind, times: int) -> None:
     """A bad minute of AWS is no reason to launch blindly."""
-    left = [Trouble(fault(kind, "GetServiceQuota"))] * 5
+    left = [Trouble(fault(kind, "GetServiceQuota"))] * times
     cloud = FakeCloud(trouble=lambda action, order: left.pop() if action == "GetServiceQuota" and left else None)
     waits: list[str] = []
 
@@ -109,8 +110,30 @@ def test_a_quota_that_cannot_be_read_for_a_while_is_waited_for(kind: FaultKind) 
 
     in_virtual_time(work, seed=1)
 
-    assert 6 == len(cloud.calls("GetServiceQuota"))
+    assert times + 1 == len(cloud.calls("GetServiceQuota"))
     assert 1 == len(waits)
+
+
+@pytest.mark.parametrize("is_logged_out", [False, True])
+def test_credentials_that_stay_refused_end_the_wait_for_everybody(is_logged_out: bool) -> None:
+    """Nobody would ever come out of that line, whether there are other credentials to try or none."""
+    refusal = Trouble(fault(FaultKind.SIGNING, "GetServiceQuota"))
+    cloud = FakeCloud(is_logged_out=is_logged_out)
+    cloud.trouble = lambda action, order: refusal if action == "GetServiceQuota" else None
+    refused: list[str] = []
+
+    async def work() -> None:
+        gate = gate_of(cloud)
+        for number in range(2):
+            with pytest.raises(HostsRefused):
+                async with take(gate, f"r-{number}"):
+                    pass
+            refused.append(f"r-{number}")
+
+    in_virtual_time(work, seed=1)
+
+    assert ["r-0", "r-1"] == refused
+    assert (8, 6) == (len(cloud.calls("GetServiceQuota")), cloud.refreshes)
 
 
 def test_without_the_permission_to_read_it_aws_decides_at_the_launch() -> None:
