@@ -50,7 +50,7 @@ class Ender:
         until_s = self._ambient.elapsed_s() + END_S
         for launch in book.launches:
             if launch.instance is not None and not is_over(launch.instance.instance_id):
-                await self._end_one(launch.instance.instance_id, launch.instance.launched_at, until_s)
+                await self._end_one(launch.instance.instance_id, launch.asked_at, until_s)
         unclear = [
             launch for launch in book.launches if launch.instance is None and (launch.is_open or launch.is_doubtful)
         ]
@@ -61,9 +61,10 @@ class Ender:
             lambda cloud: cloud.find_instances({"client-token": tokens}),
             patience_s=until_s - self._ambient.elapsed_s(),
         )
+        asked_at = {launch.order.client_token: launch.asked_at for launch in unclear}
         for instance in found:
             if instance.state in ALIVE:
-                await self._end_one(instance.instance_id, instance.launched_at, until_s)
+                await self._end_one(instance.instance_id, asked_at[instance.client_token], until_s)
         seen = {instance.client_token for instance in found}
         for launch in unclear:
             if launch.is_open and launch.order.client_token not in seen:
@@ -119,7 +120,8 @@ class Ender:
                 if token not in seen:
                     refuse_young(token, asked_at, now=self._ambient.utc_now())
 
-    async def _end_one(self, instance_id: str, launched_at: datetime, until_s: float) -> None:
+    async def _end_one(self, instance_id: str, asked_at: datetime, until_s: float) -> None:
+        """`asked_at` is when its launch was asked for by this machine's clock, which may differ from AWS's."""
         tries = 0
         while True:
             try:
@@ -131,7 +133,7 @@ class Ender:
             except CloudError as error:
                 if error.kind is not FaultKind.NOT_FOUND:
                     raise
-                if self._ambient.utc_now() - launched_at >= UNSEEN:
+                if self._ambient.utc_now() - asked_at >= UNSEEN:
                     # Terminated ones are forgotten after an hour.
                     return
                 tries += 1

@@ -18,7 +18,7 @@ from supervisor.hosts.ec2 import Ec2Hosts
 from supervisor.hosts.ec2_leftovers import end, find_expired, find_owned, look
 from supervisor.hosts.lease import Host
 from supervisor.ledger import HostHistory
-from tests.batch_fakes import in_virtual_time
+from tests.batch_fakes import in_virtual_time, virtual_ambient
 from tests.ec2_world import BATCH_ID, Ec2Broker, Ec2World, Notes, ec2_config
 from tests.fake_cloud import START, FakeCloud, Trouble, fault
 
@@ -500,6 +500,25 @@ def test_looks_whose_signature_is_refused_take_new_credentials_as_soon_as_there_
         assert hosts.has_ended(host.host_id)
 
     play(cloud, work, lease_s=3000)
+
+
+def test_a_young_instance_is_ended_by_the_clock_of_this_machine() -> None:
+    """Not known yet is not gone: a clock that is some minutes ahead of AWS's must not make it look old."""
+    cloud = FakeCloud(visible_s=30)
+    notes = Notes()
+
+    async def whole() -> None:
+        ambient = virtual_ambient()
+        ahead = replace(ambient, utc_now=lambda: ambient.utc_now() + timedelta(seconds=200))
+        async with Ec2World(cloud=cloud).hosts(ec2_config(), ledger=notes.ledger, ambient=ahead) as hosts:
+            async with anyio.create_task_group() as group:
+                group.start_soon(hosts.launch, notes.order("r-0", "h-0"))
+                await anyio.sleep(1)
+                await hosts.terminate("h-0", batch_id=BATCH_ID)
+                group.cancel_scope.cancel()
+            assert [] == cloud.alive()
+
+    in_virtual_time(whole, seed=3)
 
 
 def test_what_goes_wrong_inside_leaves_the_hosts_as_it_is() -> None:
