@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.request import getproxies
 
 from contract.ambient import Ambient
 from contract.bridge import Bridge, ThreadBridge
@@ -23,7 +24,7 @@ from supervisor.hosts.ec2 import Ec2Hosts
 from supervisor.hosts.ec2_way import MakeTunnel
 from supervisor.hosts.folders import SCRATCH, tunnel_folder
 from supervisor.hosts.lease import Host
-from supervisor.hosts.ssm_plugin import Plugin, PluginProblem, find_plugin
+from supervisor.hosts.ssm_plugin import Plugin, PluginProblem, find_plugin, proxy_variables
 from supervisor.hosts.ssm_tunnel import SsmTunnel
 from supervisor.hosts.tunnel import BrokerProbe
 from supervisor.keyring import KernelKeyring
@@ -65,7 +66,7 @@ async def ec2_tools(
     """Hosts, uploads and places on EC2 until the block ends. Raises `HostError` without credentials or plugin."""
     clients = _clients(config)
     try:
-        cloud = AwsCloud(clients)
+        cloud = AwsCloud(clients, proxies=proxy_variables(getproxies()))
         gate = QuotaGate(
             Slots(slots_folder(), ThisMachine().capacity, ambient),
             config,

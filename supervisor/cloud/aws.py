@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, Final
 
 from pydantic import SecretStr
@@ -48,10 +49,15 @@ PORT_FORWARDING: Final = "AWS-StartPortForwardingSession"
 
 
 class AwsCloud:
-    """One account in one Region, by the clients that the batch shares."""
+    """One account in one Region, by the clients that the batch shares.
 
-    def __init__(self, clients: AwsClients) -> None:
+    `proxies` are variables that a plugin gets beside its credentials: the SDK finds its own way out, the plugin has no
+    environment of ours.
+    """
+
+    def __init__(self, clients: AwsClients, *, proxies: Mapping[str, SecretStr] = MappingProxyType({})) -> None:
         self._clients = clients
+        self._proxies = proxies
         self._guard = threading.Lock()
         self._volumes: dict[str, tuple[str, ...]] = {}
         self._vcpus: dict[str, int] = {}
@@ -127,6 +133,7 @@ class AwsCloud:
         """The credentials of now; AWS is asked for new ones where these are about to end."""
         frozen = _call("ssm:StartSession", self._clients.session.get_credentials().get_frozen_credentials)
         environment = {
+            **self._proxies,
             "AWS_ACCESS_KEY_ID": SecretStr(frozen.access_key),
             "AWS_SECRET_ACCESS_KEY": SecretStr(frozen.secret_key),
         }

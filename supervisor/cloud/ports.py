@@ -192,7 +192,7 @@ class Cloud(Protocol):
         ...
 
     def plugin_access(self) -> PluginAccess:
-        """Credentials for one plugin process, as fresh as they can be."""
+        """Credentials for one plugin process, as fresh as they can be, and its way out."""
         ...
 
     def read_quota(self, code: str) -> Quota:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 import orjson
+from pydantic import SecretStr
 
 from supervisor.cloud.ports import Agent, PluginAccess, Session
 
@@ -161,6 +162,15 @@ def dying_with_us(search_path: str) -> tuple[str, ...]:
     return () if setpriv is None else (setpriv, "--pdeathsig", "KILL", "--")
 
 
+# What the plugin reads, by the names of `urllib.request.getproxies`, which the SDK asks for its own way out.
+PROXY_VARIABLES: Final = {"https": "HTTPS_PROXY", "http": "HTTP_PROXY", "no": "NO_PROXY"}
+
+
+def proxy_variables(ways: Mapping[str, str]) -> dict[str, SecretStr]:
+    """The variables by which the plugin goes out as the SDK does. A proxy's address may hold a password."""
+    return {variable: SecretStr(ways[way]) for way, variable in PROXY_VARIABLES.items() if ways.get(way)}
+
+
 # What the plugin prints in one line is shorter by far; of a longer one only the end is looked at.
 LINE_BYTES_MAX: Final = 16_384
 _PORT: Final = re.compile(r"Port (?P<port>[0-9]{1,5}) opened for sessionId (?P<session_id>\S+?)\.?$")
@@ -216,10 +226,11 @@ class PluginOutput:
         self.problem = self.problem or line[:300]
 
 
-def secrets_of(session: Session) -> tuple[str, ...]:
-    """The parts of a session's response that may never be shown."""
+def secrets_of(session: Session, access: PluginAccess) -> tuple[str, ...]:
+    """What the plugin is given and may never be shown: the parts of its session's response, credentials, proxies."""
     response = session.response.get_secret_value()
-    parts = [response]
+    lent = {name: secret.get_secret_value() for name, secret in access.environment.items()}
+    parts = [response, *(value for name, value in lent.items() if value and name != "NO_PROXY")]
     try:
         found = orjson.loads(response)
     except orjson.JSONDecodeError:

@@ -239,7 +239,7 @@ class SsmTunnel:
             )
         except OSError as error:
             raise self._error(f"the plugin cannot be started: {error}", hint="See the error; it is local.") from error
-        self._running = _Running(child, PluginOutput(session.session_id, secrets_of(session)))
+        self._running = _Running(child, PluginOutput(session.session_id, secrets_of(session, access)))
         return self._running
 
     async def _wait_ready(self, running: _Running) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from supervisor.hosts.ssm_plugin import (
     make_tmpdir,
     plugin_command,
     plugin_environment,
+    proxy_variables,
     remove_tmpdir,
     secrets_of,
     version_problem,
@@ -37,7 +39,7 @@ ACCESS = PluginAccess("eu-west-1", "https://ssm.example.invalid", {"AWS_SECRET_A
 
 def output_of(*chunks: str) -> PluginOutput:
     """What is understood of these chunks."""
-    output = PluginOutput(ID, secrets_of(SESSION))
+    output = PluginOutput(ID, secrets_of(SESSION, ACCESS))
     for chunk in chunks:
         output.feed(chunk.encode())
     return output
@@ -242,3 +244,19 @@ def test_a_folder_too_long_for_a_socket_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(OSError, match="too long for a UNIX socket"):
         make_tmpdir(folder)
+
+
+def test_the_plugin_takes_the_operators_way_out_and_never_shows_its_password() -> None:
+    """Behind a proxy the SDK would reach AWS and the plugin would not; what is empty says nothing."""
+    proxy = "http://me:canary-proxy-password@proxy.invalid:3128"
+    ways = {"https": proxy, "no": "localhost", "http": "", "ftp": "ftp://proxy.invalid"}
+    access = replace(ACCESS, environment={**ACCESS.environment, **proxy_variables(ways)})
+    given = plugin_environment(SESSION, access, tmpdir=Path("/t"), search_path="/bin")
+    output = PluginOutput(ID, secrets_of(SESSION, access))
+    output.feed(f"Cannot perform start session: invalid proxy {proxy} at localhost\n".encode())
+
+    ours = {"AWS_SECRET_ACCESS_KEY", "AWS_SSM_START_SESSION_RESPONSE", "PATH", "TMPDIR"}
+    assert {"HTTPS_PROXY": proxy, "NO_PROXY": "localhost"} == {
+        name: value for name, value in given.items() if name not in ours
+    }
+    assert "Cannot perform start session: invalid proxy [secret] at localhost" == output.problem
