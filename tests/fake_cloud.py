@@ -289,8 +289,12 @@ class FakeCloud:
     def find_agents(self, instance_ids: Collection[str]) -> dict[str, Agent]:
         return self._call("DescribeInstanceInformation", tuple(instance_ids), lambda: self._agents(instance_ids))
 
-    def start_session(self, instance_id: str, *, port: int) -> Session:
+    def start_session(self, instance_id: str, *, port: int, reason: str) -> Session:
         return self._call("StartSession", instance_id, lambda: self._start_session(instance_id))
+
+    def find_sessions(self, instance_id: str, *, reason: str) -> list[str]:
+        found = [session_id for session_id, target in self.sessions.items() if target == instance_id]
+        return self._call("DescribeSessions", instance_id, lambda: found)
 
     def terminate_session(self, session_id: str) -> None:
         self._call("TerminateSession", session_id, lambda: self.sessions.pop(session_id, None))

@@ -56,16 +56,21 @@ def cloud_error(kind: FaultKind, action: str = "StartSession") -> CloudError:
 class SessionCloud:
     """The SSM half of a cloud. Its sessions lead to `port` on loopback.
 
-    `start_errors` and `end_errors` are raised one by one; a start that was `carried_out` opens a session all the same.
+    `start_errors`, `find_errors` and `end_errors` are raised one by one; a start that was `carried_out` opens a session
+    all the same, and it is listed once `lists` of them were asked for.
     """
 
     port: int
     start_errors: list[CloudError] = field(default_factory=list)
+    find_errors: list[CloudError] = field(default_factory=list)
     end_errors: list[CloudError] = field(default_factory=list)
+    lists: int = 0
     agent: Agent | None = field(default_factory=lambda: Agent(is_online=True, version="3.3.987.0"))
     is_carried_out: bool = False
     calls: list[str] = field(default_factory=list)
-    open_sessions: set[str] = field(default_factory=set)
+    # By id, with what they were opened for.
+    open_sessions: dict[str, str] = field(default_factory=dict)
+    is_logged_out: bool = False
     # Set while StartSession is being answered, and what it then waits for.
     is_starting: threading.Event = field(default_factory=threading.Event)
     may_start: threading.Event = field(default_factory=threading.Event)
@@ -74,7 +79,7 @@ class SessionCloud:
     def __post_init__(self) -> None:
         self.may_start.set()
 
-    def start_session(self, instance_id: str, *, port: int) -> Session:
+    def start_session(self, instance_id: str, *, port: int, reason: str) -> Session:
         self.calls.append(f"StartSession {instance_id} {port}")
         error = self.start_errors.pop(0) if self.start_errors else None
         self.is_starting.set()
@@ -82,7 +87,7 @@ class SessionCloud:
         if error is not None and not self.is_carried_out:
             raise error
         session_id = f"operator-{next(self._numbers):08x}"
-        self.open_sessions.add(session_id)
+        self.open_sessions[session_id] = reason
         if error is not None:
             raise error
         response = {
@@ -92,11 +97,18 @@ class SessionCloud:
         }
         return Session(session_id, SecretStr(json.dumps(response)))
 
+    def find_sessions(self, instance_id: str, *, reason: str) -> list[str]:
+        self.calls.append(f"DescribeSessions {instance_id}")
+        if self.find_errors:
+            raise self.find_errors.pop(0)
+        self.lists -= 1
+        return [] if self.lists >= 0 else [name for name, why in self.open_sessions.items() if why == reason]
+
     def terminate_session(self, session_id: str) -> None:
         self.calls.append(f"TerminateSession {session_id}")
         if self.end_errors:
             raise self.end_errors.pop(0)
-        self.open_sessions.discard(session_id)
+        self.open_sessions.pop(session_id, None)
 
     def plugin_access(self) -> PluginAccess:
         environment = {"AWS_ACCESS_KEY_ID": SecretStr("AKIDEXAMPLE"), "AWS_SECRET_ACCESS_KEY": SecretStr(SECRET_KEY)}
@@ -107,6 +119,8 @@ class SessionCloud:
 
     def refresh_credentials(self) -> None:
         self.calls.append("refresh")
+        if self.is_logged_out:
+            raise cloud_error(FaultKind.SIGNING, "the signing of requests")
 
 
 class TunnelWorld:

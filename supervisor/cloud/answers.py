@@ -69,6 +69,11 @@ def session(answer: Answer) -> Session:
     return Session(response["SessionId"], SecretStr(json.dumps(response)))
 
 
+def session_ids_for(reason: str) -> Callable[[Answer], list[str]]:
+    """Reads the ids of the sessions of one page of DescribeSessions that were started for this reason."""
+    return lambda page: [_text(item["SessionId"]) for item in page["Sessions"] if item.get("Reason") == reason]
+
+
 def quota_limit(code: str, *, is_default: bool) -> Callable[[Answer], Quota]:
     """Reads the value of a quota answer: whole vCPUs, which AWS sends as a float."""
     return lambda answer: Quota(code, _count(answer["Quota"]["Value"]), is_default)

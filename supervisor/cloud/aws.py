@@ -38,6 +38,8 @@ INSTANCES_A_PAGE: Final = 1000
 # API reference: DescribeInstanceTypes and DescribeInstanceInformation give up to 100 and 50 items a page.
 TYPES_A_PAGE: Final = 100
 AGENTS_A_PAGE: Final = 50
+# API reference: DescribeSessions gives up to 200 items a page.
+SESSIONS_A_PAGE: Final = 200
 # EC2 user guide, "List and filter using the CLI and API".
 FILTER_VALUES_MAX: Final = 200
 # A hundred thousand instances and more: whoever sends more pages sends the same for ever.
@@ -106,7 +108,7 @@ class AwsCloud:
                     waiting += _without_unknown(asked, error.names)
         return found
 
-    def start_session(self, instance_id: str, *, port: int) -> Session:
+    def start_session(self, instance_id: str, *, port: int, reason: str) -> Session:
         """StartSession. A session whose answer lacks the token is ended at once, for nobody could use it."""
         action = "ssm:StartSession"
         answer = _call(
@@ -114,6 +116,7 @@ class AwsCloud:
             self._clients.ssm.start_session,
             Target=instance_id,
             DocumentName=PORT_FORWARDING,
+            Reason=reason,
             # 0: the plugin takes a port that is free, and says which.
             Parameters={"portNumber": [str(port)], "localPortNumber": ["0"]},
         )
@@ -124,6 +127,13 @@ class AwsCloud:
             with suppress(CloudError):
                 self.terminate_session(session_id)
             raise
+
+    def find_sessions(self, instance_id: str, *, reason: str) -> list[str]:
+        """DescribeSessions, state active, all pages."""
+        action = "ssm:DescribeSessions"
+        only = [{"key": "Target", "value": instance_id}]
+        pages = self._pages("ssm", "describe_sessions", action, SESSIONS_A_PAGE, State="Active", Filters=only)
+        return [name for page in pages for name in read(action, answers.session_ids_for(reason), page)]
 
     def terminate_session(self, session_id: str) -> None:
         """TerminateSession."""

@@ -183,8 +183,15 @@ class Cloud(Protocol):
         """DescribeInstanceInformation; an instance whose agent has not reported yet is left out."""
         ...
 
-    def start_session(self, instance_id: str, *, port: int) -> Session:
-        """StartSession with AWS-StartPortForwardingSession to `port`, and a free local port of the plugin's choice."""
+    def start_session(self, instance_id: str, *, port: int, reason: str) -> Session:
+        """StartSession with AWS-StartPortForwardingSession to `port`, and a free local port of the plugin's choice.
+
+        AWS lists the session with this `reason`.
+        """
+        ...
+
+    def find_sessions(self, instance_id: str, *, reason: str) -> list[str]:
+        """DescribeSessions: the ids of the instance's open sessions that were started for exactly this reason."""
         ...
 
     def terminate_session(self, session_id: str) -> None:

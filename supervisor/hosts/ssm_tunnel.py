@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -19,10 +19,11 @@ import anyio
 
 from contract.ambient import Ambient
 from contract.bridge import Bridge
-from contract.errors import HostError
+from contract.errors import HostError, HostsRefused
 from contract.phases import Cause
 from supervisor.child import Child, describe_status
 from supervisor.cloud.ports import Cloud, CloudError, FaultKind, PluginAccess, Session
+from supervisor.hosts.ec2_asking import REFUSES_ALL
 from supervisor.hosts.ssm_plugin import (
     Plugin,
     PluginOutput,
@@ -34,6 +35,7 @@ from supervisor.hosts.ssm_plugin import (
     remove_tmpdir,
     secrets_of,
 )
+from supervisor.hosts.ssm_sessions import SsmSessions, backoff_s
 from supervisor.hosts.tunnel import Probe, Probed
 from supervisor.race import Broken, first_of
 
@@ -50,17 +52,9 @@ NOT_YET_S: Final = 5.0
 REFUSED_S: Final = 2.0
 # One probe may meet a channel that is just being made anew.
 SILENT_MAX: Final = 2
-# StartSession's answer is waited for through a cancellation, to know what to end: longer than the client's own timeouts
-# (5 s to connect and 20 s to read).
-START_S: Final = 30.0
-BACKOFF_S: Final = 1.0
-BACKOFF_S_MAX: Final = 30.0
 REFRESHES_MAX: Final = 2
 # From SIGINT to the end: 10 ms in a healthy plugin.
 GRACE_S: Final = 2.0
-# TerminateSession is tried so often, for so long in all.
-TERMINATIONS_MAX: Final = 3
-TERMINATE_S: Final = 15.0
 
 
 class SsmTunnel:
@@ -107,8 +101,8 @@ class SsmTunnel:
         # Held while it is opened or closed; the opening is cancelled by whoever closes.
         self._changing = anyio.Lock()
         self._opening: anyio.CancelScope | None = None
-        # Sessions that AWS may still have open.
-        self._session_ids: list[str] = []
+        self._sessions = SsmSessions(cloud, bridge, ambient, instance_id=instance_id, port=port, say=say)
+        self._was_open = False
         self._is_agent_good = False
         self._waits_for = "nothing yet"
         self._is_cut_off = False
@@ -128,7 +122,7 @@ class SsmTunnel:
 
     @property
     def is_cut_off(self) -> bool:
-        """See `Tunnel.is_cut_off`: AWS was not reached, or turned everybody away."""
+        """See `Tunnel.is_cut_off`: AWS was not reached, turned everybody away, or refuses our credentials."""
         return self._is_cut_off
 
     async def wait_broken(self) -> None:
@@ -172,6 +166,7 @@ class SsmTunnel:
             await self._wait_ready(running)
             await self._wait_answer(running)
             undo.pop_all()
+            self._was_open = True
             assert running.output.port is not None, "a ready plugin has a port"
             return running.output.port
 
@@ -180,39 +175,29 @@ class SsmTunnel:
         for attempt in count():
             try:
                 access = await self._bridge.call(self._cloud.plugin_access)
-                session = await self._start_shielded()
+                session = await self._sessions.start()
                 self._is_cut_off = False
                 return session, access
             except CloudError as error:
                 self._waits_for = error.message
-                self._is_cut_off = error.kind in {FaultKind.THROTTLE, FaultKind.AMBIGUOUS}
+                self._is_cut_off = error.kind in {FaultKind.THROTTLE, FaultKind.AMBIGUOUS, FaultKind.SIGNING}
                 match error.kind:
                     case FaultKind.NOT_CONNECTED | FaultKind.NOT_FOUND:
                         await self._ambient.sleep(NOT_YET_S)
                     case FaultKind.THROTTLE | FaultKind.AMBIGUOUS:
-                        await self._ambient.sleep(self._backoff_s(attempt))
-                    case FaultKind.SIGNING if refreshes < REFRESHES_MAX:
+                        await self._ambient.sleep(backoff_s(self._ambient, attempt))
+                    # A host that works is worth waiting until the operator has logged in again.
+                    case FaultKind.SIGNING if refreshes < REFRESHES_MAX or self._was_open:
                         refreshes += 1
-                        await self._bridge.call(self._cloud.refresh_credentials)
+                        with suppress(CloudError):
+                            await self._bridge.call(self._cloud.refresh_credentials)
+                        if refreshes > REFRESHES_MAX:
+                            await self._ambient.sleep(backoff_s(self._ambient, attempt))
                     case _:
                         hint = error.hint or "Correct what AWS complains about; trying again would not help."
-                        raise self._error(error.message, hint=hint) from error
+                        kind = HostsRefused if error.kind in REFUSES_ALL else HostError
+                        raise self._error(error.message, hint=hint, kind=kind) from error
         raise AssertionError("counting has no end")
-
-    async def _start_shielded(self) -> Session:
-        """Start a session, and learn its id even when nobody wants it any more."""
-        lost = "the answer to StartSession is lost; a session nobody knows may stay open until its idle timeout"
-        with anyio.move_on_after(START_S, shield=True):
-            try:
-                session = await self._bridge.call(lambda: self._cloud.start_session(self._instance_id, port=self._port))
-            except CloudError as error:
-                if error.kind is FaultKind.AMBIGUOUS:
-                    self._say(f"tunnel to {self._instance_id}: {lost} ({error.code})")
-                raise
-            self._session_ids.append(session.session_id)
-            return session
-        self._say(f"tunnel to {self._instance_id}: {lost}")
-        raise CloudError(lost, kind=FaultKind.AMBIGUOUS, code="NoAnswer", action="StartSession")
 
     async def _check_agent(self) -> None:
         """Refuse an agent that is too old. Raises `HostError`. One that cannot be read is judged by what it carries."""
@@ -278,7 +263,7 @@ class SsmTunnel:
     async def _end(self) -> None:
         with anyio.CancelScope(shield=True):
             await self._end_plugin()
-            await self._end_sessions()
+            await self._sessions.end()
 
     async def _end_plugin(self) -> None:
         running, self._running = self._running, None
@@ -298,31 +283,8 @@ class SsmTunnel:
         except OSError as error:
             self._say(f"tunnel to {self._instance_id}: {self._folder} cannot be removed: {error.strerror}")
 
-    async def _end_sessions(self) -> None:
-        with anyio.move_on_after(TERMINATE_S):
-            for attempt in range(TERMINATIONS_MAX):
-                for session_id in tuple(self._session_ids):
-                    await self._end_session(session_id)
-                if not self._session_ids:
-                    return
-                if attempt + 1 < TERMINATIONS_MAX:
-                    await self._ambient.sleep(self._backoff_s(attempt))
-        # They stay on the list: the next closing tries again.
-        self._say(f"tunnel to {self._instance_id}: sessions {self._session_ids} may stay open until their idle timeout")
-
-    async def _end_session(self, session_id: str) -> None:
-        try:
-            await self._bridge.call(lambda: self._cloud.terminate_session(session_id))
-        except CloudError as error:
-            if error.kind is not FaultKind.NOT_FOUND:
-                return
-        self._session_ids.remove(session_id)
-
-    def _backoff_s(self, attempt: int) -> float:
-        return self._ambient.chance.uniform(BACKOFF_S, min(BACKOFF_S_MAX, BACKOFF_S * 2.0 ** min(attempt + 1, 10)))
-
-    def _error(self, message: str, *, hint: str = "") -> HostError:
-        return HostError(
+    def _error(self, message: str, *, hint: str = "", kind: type[HostError] = HostError) -> HostError:
+        return kind(
             f"tunnel to {self._instance_id}: {message}",
             cause=Cause.TUNNEL,
             hint=hint or "See the rollout's log, and the SSM agent's log on the instance.",

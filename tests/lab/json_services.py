@@ -33,6 +33,7 @@ class SsmSession:
 
     session_id: str
     instance_id: str
+    reason: str
     tokens: list[str] = field(default_factory=list)
     is_open: bool = True
 
@@ -65,6 +66,8 @@ class Sessions:
             case "GetConnectionStatus":
                 is_online = self.lab.machines.is_agent_online(request["Target"])
                 return {"Target": request["Target"], "Status": "connected" if is_online else "notconnected"}
+            case "DescribeSessions":
+                return {"Sessions": self._described(request)}
             case "DescribeInstanceInformation":
                 return {"InstanceInformationList": self._information(request)}
         raise ServiceError("InvalidAction", f"the lab has no {action}")
@@ -85,7 +88,7 @@ class Sessions:
             raise ServiceError("InvalidDocument", "The document does not exist")
         if not self.lab.machines.is_agent_online(instance_id):
             raise ServiceError("TargetNotConnected", f"{instance_id} is not connected.")
-        session = SsmSession(f"lab-{secrets.token_hex(8)}", instance_id)
+        session = SsmSession(f"lab-{secrets.token_hex(8)}", instance_id, request.get("Reason", ""))
         with self._guard:
             self.all[session.session_id] = session
         return self._opened(session)
@@ -98,6 +101,14 @@ class Sessions:
             "TokenValue": session.tokens[-1],
             "StreamUrl": f"tcp://127.0.0.1:{port}",
         }
+
+    def _described(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+        wanted = {item["value"] for item in request.get("Filters", []) if item["key"] == "Target"}
+        return [
+            {"SessionId": one.session_id, "Target": one.instance_id, "Status": "Connected", "Reason": one.reason}
+            for one in self._listed()
+            if one.is_open == (request["State"] == "Active") and (not wanted or one.instance_id in wanted)
+        ]
 
     def _information(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         asked = [value for item in request.get("Filters", []) for value in item["Values"]]

@@ -17,6 +17,7 @@ BEHIND = {
     "ec2:CreateTags": "tags that are given with RunInstances",
     "iam:PassRole": "the roles of instances and schedules",
     "ssm:ResumeSession": "the plugin, when its connection is made anew",
+    "ssm:DescribeSessions": "a session whose id was lost on its way",
     "ssmmessages:OpenDataChannel": "the plugin, when it opens a tunnel",
     "servicequotas:GetAWSDefaultServiceQuota": "accounts without a quota of their own",
 }

@@ -360,11 +360,12 @@ def test_a_session_forwards_one_port_to_a_free_one(stubs: Stubs) -> None:
     expected = {
         "Target": "i-1",
         "DocumentName": "AWS-StartPortForwardingSession",
+        "Reason": "ours",
         "Parameters": {"portNumber": ["8765"], "localPortNumber": ["0"]},
     }
     stubs.ssm.add_response("start_session", answer, expected)
 
-    session = stubs.cloud.start_session("i-1", port=8765)
+    session = stubs.cloud.start_session("i-1", port=8765, reason="ours")
 
     response = '{"SessionId": "s-1", "TokenValue": "canary-token", "StreamUrl": "wss://x"}'
     assert ("s-1", response) == (session.session_id, session.response.get_secret_value())
@@ -381,15 +382,28 @@ def test_a_session_that_nobody_can_use_is_ended(stubs: Stubs, lost: str) -> None
     stubs.ssm.add_response("terminate_session", {"SessionId": "s-1"}, {"SessionId": "s-1"})
 
     with pytest.raises(CloudError, match=lost) as caught:
-        stubs.cloud.start_session("i-1", port=8765)
+        stubs.cloud.start_session("i-1", port=8765, reason="ours")
 
     assert not [word for word in CANARIES if word in str(caught.value) + repr(caught.value)]
     stubs.check()
 
 
+def test_a_session_is_found_by_what_it_was_started_for(stubs: Stubs) -> None:
+    """An instance may have sessions of people too, which are none of ours."""
+    asked = {"State": "Active", "Filters": [{"key": "Target", "value": "i-1"}], "MaxResults": 200}
+    sessions = [{"SessionId": "s-1", "Reason": "ours"}, {"SessionId": "s-2", "Reason": "a look"}, {"SessionId": "s-3"}]
+    stubs.ssm.add_response("describe_sessions", {"Sessions": sessions, "NextToken": "more"}, asked)
+    last = {"Sessions": [{"SessionId": "s-4", "Reason": "ours"}]}
+    stubs.ssm.add_response("describe_sessions", last, {**asked, "NextToken": "more"})
+
+    assert ["s-1", "s-4"] == stubs.cloud.find_sessions("i-1", reason="ours")
+    stubs.check()
+
+
 def test_the_plugin_gets_the_credentials_of_now(stubs: Stubs) -> None:
-    """And nothing else of the environment."""
-    access = stubs.cloud.plugin_access()
+    """With the operator's way out, and nothing else of the environment."""
+    proxies = {"HTTPS_PROXY": SecretStr("http://me:canary-password@proxy.invalid:3128")}
+    access = AwsCloud(stubs.clients, proxies=proxies).plugin_access()
 
     expected = PluginAccess(
         region="eu-west-1",
@@ -398,6 +412,7 @@ def test_the_plugin_gets_the_credentials_of_now(stubs: Stubs) -> None:
             "AWS_ACCESS_KEY_ID": SecretStr("AKID"),
             "AWS_SECRET_ACCESS_KEY": SecretStr("canary-secret"),
             "AWS_SESSION_TOKEN": SecretStr("canary-token"),
+            **proxies,
         },
     )
     assert expected == access
@@ -552,7 +567,8 @@ CALLS: dict[str, tuple[str, str, Callable[[Cloud], object]]] = {
         "ssm:DescribeInstanceInformation",
         lambda cloud: cloud.find_agents(["i-1"]),
     ),
-    "start_session": ("ssm", "ssm:StartSession", lambda cloud: cloud.start_session("i-1", port=1)),
+    "start_session": ("ssm", "ssm:StartSession", lambda cloud: cloud.start_session("i-1", port=1, reason="x")),
+    "describe_sessions": ("ssm", "ssm:DescribeSessions", lambda cloud: cloud.find_sessions("i-1", reason="x")),
     "terminate_session": ("ssm", "ssm:TerminateSession", lambda cloud: cloud.terminate_session("s-1")),
     "get_service_quota": ("quotas", "servicequotas:GetServiceQuota", lambda cloud: cloud.read_quota("L-1")),
     "create_schedule": (
