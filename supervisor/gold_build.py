@@ -10,8 +10,8 @@ import base64
 import hashlib
 import secrets
 import shutil
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ import anyio
 
 from broker.evaluator.gold_mark import mark_gold
 from contract.ambient import Ambient
-from contract.batch_records import HostEvent
+from contract.batch_records import BatchState, HostEvent, RolloutRow
 from contract.bridge import Bridge
 from contract.broker_api import (
     ARTIFACT_BYTES_MAX,
@@ -36,16 +36,19 @@ from contract.broker_api import (
     UploadGrant,
 )
 from contract.broker_client import BrokerClient
+from contract.config import BatchConfig
 from contract.errors import ConfigError, DiskError, EvaluationError, HostError
 from contract.evaluation_records import EvaluatorName
 from contract.gold import Placement, Profile
-from contract.phases import Cause
-from contract.records import disk_error, sync_folder
+from contract.phases import BatchStatus, Cause, Phase
+from contract.records import disk_error, dump_pretty, replace_file, sync_folder, write_record
+from contract.run_dir import BatchDir
 from evaluator_client.collector import parse_metadata
 from evaluator_client.gold import GoldEntry, verify_cache
 from evaluator_client.gold_writer import gold_window, write_entry
 from evaluator_client.ports import UploadStore
 from evaluator_client.windows import RENDER_SIZE_PX
+from supervisor.batch import controller_facts, locked
 from supervisor.hosts.lease import BridgedBroker, Host, HostOrder, HostProvider, new_host_id
 from supervisor.ledger import Ledger
 
@@ -68,10 +71,11 @@ class GoldOrder:
 class GoldHosts:
     """What a build works with. `evaluator` is the one that must answer, `lease_s` what its host is asked for.
 
-    `batch_id` is what the host is found by; no two builds share one.
+    `batch_id` is what the host is found by; no two builds share one. `config` says in which account.
     """
 
     batch_id: str
+    config: BatchConfig
     hosts: HostProvider
     uploads: UploadStore
     bridge: Bridge
@@ -96,8 +100,9 @@ async def build_cache(orders: Sequence[GoldOrder], *, cache: Path, tools: GoldHo
     except OSError as error:
         raise disk_error(scratch, error) from error
     try:
-        async with _host(scratch, tools) as leased:
-            entries = [await leased.make(order, scratch / "cache") for order in orders]
+        with _known_to_reconcile(scratch, tools):
+            async with _host(scratch, tools) as leased:
+                entries = [await leased.make(order, scratch / "cache") for order in orders]
         issues = verify_cache(scratch / "cache")
         assert not issues, f"a cache that was just written is not whole: {issues}"
         _publish(scratch / "cache", cache)
@@ -108,8 +113,38 @@ async def build_cache(orders: Sequence[GoldOrder], *, cache: Path, tools: GoldHo
     return entries
 
 
+@contextmanager
+def _known_to_reconcile(scratch: Path, tools: GoldHosts) -> Iterator[None]:
+    """A build that is killed leaves a batch without a controller, whose host `reconcile` finds and ends."""
+    batch_dir, config = BatchDir(scratch), tools.config
+    content, now = dump_pretty(config), tools.ambient.utc_now()
+    row = RolloutRow(
+        rollout_id=ROLLOUT_ID, task_id=ROLLOUT_ID, provider="noop", model="none", profile=None, phase=Phase.STARTING
+    )
+    facts = {
+        "batch_id": tools.batch_id,
+        "benchmark": config.benchmark,
+        "status": BatchStatus.RUNNING,
+        "mode": config.mode,
+        "max_concurrency": 1,
+        "created_at": now,
+        "updated_at": now,
+        "config_sha256": hashlib.sha256(content).hexdigest(),
+        "broker_version": config.broker_version,
+        "evaluator_version": config.evaluator.version,
+        "pricing": None,
+        **controller_facts(),
+        "rollouts": [row],
+    }
+    with locked(batch_dir):
+        replace_file(batch_dir.config, content)
+        write_record(batch_dir.state, BatchState.model_validate(facts))
+        yield
+
+
 def scratch_of(cache: Path, batch_id: str) -> Path:
-    """Where a build works, beside the cache: it holds the ledger `hosts.jsonl` and the log `host.log`."""
+    """Where a build works, beside the cache: it holds the ledger `hosts.jsonl`, the log `host.log`, and what makes it
+    a batch for `reconcile`."""
     return cache.with_name(f".{cache.name}.{batch_id}.building")
 
 
@@ -296,4 +331,5 @@ async def _end(tools: GoldHosts, ledger: Ledger, host_id: str, scratch: Path) ->
             except (HostError, DiskError) as error:
                 tools.say(f"host {host_id} could not be ended cleanly: {error}")
         if mark.exists():
-            tools.say(f"host {host_id} may still be alive; what is known of it stands in {scratch / 'hosts.jsonl'}")
+            command = f"autocad-bench reconcile --run-dir {scratch} --execute"
+            tools.say(f"host {host_id} may still be alive; end it with: {command}")

@@ -92,6 +92,7 @@ async def _build(
     async with _tools(config, root, scratch_of(cache, batch_id), batch_id, ambient) as tools:
         hosts = GoldHosts(
             batch_id=batch_id,
+            config=config,
             hosts=tools.hosts,
             uploads=tools.uploads,
             bridge=ThreadBridge(_THREADS),

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
+import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +20,24 @@ from broker.evaluator.version import EVALUATOR_NAME, EVALUATOR_VERSION
 from contract.ambient import Ambient
 from contract.bridge import ThreadBridge
 from contract.broker_api import START_DRAWING_BYTES_MAX
-from contract.config import LocalHostConfig
+from contract.config import BatchConfig, LocalHostConfig
 from contract.errors import ConfigError, EvaluationError, HostError
 from contract.evaluation_records import EvaluatorName
+from contract.phases import Cause
+from contract.records import read_record
+from contract.run_dir import BatchDir
 from evaluator_client.gold import load_entry, verify_cache
 from supervisor.gold_build import GoldHosts, GoldOrder, build_cache
 from supervisor.gold_command import run_build
 from supervisor.hosts.local import LocalHosts
+from supervisor.keepers import Keepers
 from supervisor.keyring import KernelKeyring
+from supervisor.ledger import read_ledger
+from supervisor.reconcile import end, report
 from supervisor.uploads import LoopbackUploads
+from tests.batch_fakes import START, FakeUploads, InlineBridge, in_virtual_time, prepare, virtual_ambient
+from tests.ec2_world import Ec2World, ec2_config, ec2_host
+from tests.fake_cloud import FakeCloud
 
 pytestmark = pytest.mark.slow
 
@@ -33,6 +45,7 @@ ROOT = Path(__file__).resolve().parents[2]
 GOLD = ROOT / "configs" / "gold"
 SOURCES = GOLD / "sources"
 EVALUATOR = EvaluatorName(name=EVALUATOR_NAME, version=EVALUATOR_VERSION)
+CONFIG = read_record(ROOT / "configs" / "local-demo.json", BatchConfig)
 EMPTY = (ROOT / "configs" / "suites" / "local-2d-v1" / "plate" / "start.dxf").read_bytes()
 
 
@@ -57,6 +70,7 @@ def build(
         with LoopbackUploads.opened() as uploads:
             tools = GoldHosts(
                 batch_id="gold-1",
+                config=CONFIG,
                 hosts=LocalHosts(config, bridge=ThreadBridge(2), tokens=KernelKeyring(), **more),
                 uploads=uploads,
                 bridge=ThreadBridge(2),
@@ -114,6 +128,56 @@ def test_a_host_that_does_not_start_leaves_nothing(tmp_path: Path) -> None:
         build(tmp_path / "gold", order(), command=("false",))
 
     assert [] == list(tmp_path.iterdir())
+
+
+def test_the_instance_of_a_build_that_was_killed_is_found_and_ended_by_its_folder(tmp_path: Path) -> None:
+    """While the build lives its folder is locked and nobody touches its host; a killed one holds no lock."""
+    config = prepare(tmp_path, host=ec2_host()).config
+    scratch, killed = tmp_path / ".gold.gold-1.building", tmp_path / "killed"
+    cloud = FakeCloud()
+    world = Ec2World(cloud=cloud)
+    keepers = Keepers(lambda config: cloud, utc_now=lambda: START)
+    seen: list[Any] = []
+
+    async def die(step: str, rollout_id: str) -> None:
+        seen.append(report([BatchDir(scratch)], keepers=keepers)[0].is_owned)
+        shutil.copytree(scratch, killed)
+        seen.append(report([BatchDir(killed)], keepers=keepers)[0].left[0].instance_id)
+        # As its command does, in a loop of its own; virtual time stands still meanwhile.
+        clock, now_s = cloud.now_s, cloud.now_s()
+        cloud.now_s = lambda: now_s
+        ambient = replace(virtual_ambient(), utc_now=lambda: START)
+        ending = partial(end, [BatchDir(killed)], keepers=keepers, ambient=ambient)
+        command = threading.Thread(target=lambda: seen.append([len(found.ended) for found in anyio.run(ending)]))
+        command.start()
+        command.join()
+        cloud.now_s = clock
+        seen.append(cloud.alive())
+        raise HostError("enough", cause=Cause.TUNNEL)
+
+    world.trouble = die
+
+    async def run() -> None:
+        ledger = scratch / "hosts.jsonl"
+        async with world.hosts(ec2_config(), ledger=lambda: read_ledger(ledger), batch_id="gold-1") as hosts:
+            tools = GoldHosts(
+                batch_id="gold-1",
+                config=config,
+                hosts=hosts,
+                uploads=FakeUploads(),
+                bridge=InlineBridge(),
+                ambient=virtual_ambient(),
+                evaluator=EVALUATOR,
+                lease_s=300.0,
+                say=lambda line: None,
+            )
+            with pytest.raises(HostError, match="enough"):
+                await build_cache([order()], cache=tmp_path / "gold", tools=tools)
+
+    in_virtual_time(run, seed=1)
+
+    assert [True, cloud.ours()[0].instance_id, [1], []] == seen
+    assert not scratch.exists()
 
 
 def test_a_cache_is_never_overwritten_and_nothing_is_launched_for_it(tmp_path: Path) -> None:
