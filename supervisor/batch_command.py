@@ -79,13 +79,16 @@ def run_rollout(
 
 
 def _preflight(session: Session, reading: Reading, options: Options, overrides: Overrides) -> Preflight:
-    return run_preflight(
+    preflight = run_preflight(
         reading,
         options=options,
         overrides=overrides,
         keys=keys_in(session.environment),
         machine=session.machine if session.machine is not None else ThisMachine(),
     )
+    for warning in preflight.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    return preflight
 
 
 def _print_plan(preflight: Preflight, *, is_execute: bool) -> int:

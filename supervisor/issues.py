@@ -167,12 +167,14 @@ class Issue:
 class Finding:
     """What one check has to say: a line for people, and its issues. A check with issues has failed.
 
-    `skipped` is for a check that has nothing to look at, which is no fault.
+    `skipped` is for a check that has nothing to look at, which is no fault. `warns`: the line is no reason to refuse,
+    and people should see it before they spend anything.
     """
 
     detail: str
     issues: tuple[Issue, ...] = ()
     skipped: bool = False
+    warns: bool = False
 
 
 @dataclass(frozen=True, slots=True)

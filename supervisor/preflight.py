@@ -47,12 +47,16 @@ class Overrides:
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """The outcome of all checks. `prepared` is there exactly when there is no issue."""
+    """The outcome of all checks. `prepared` is there exactly when there is no issue.
+
+    `warnings` are lines for people that are no reason to refuse.
+    """
 
     subject: Subject
     checks: tuple[CheckResult, ...]
     issues: tuple[Issue, ...]
     prepared: PreparedBatch | None
+    warnings: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -73,6 +77,7 @@ def run_preflight(
     subject = _read_all(draft, options=options, keys=keys, machine=machine)
     checks = list(_shape_results(reading))
     issues = list(reading.issues)
+    warnings = []
     for check in CHECKS:
         finding = _run(check, subject)
         if finding.issues:
@@ -80,8 +85,9 @@ def run_preflight(
         else:
             checks.append(CheckResult(check.name, "skipped" if finding.skipped else "ok", finding.detail))
         issues += finding.issues
+        warnings += [finding.detail] if finding.warns else []
     prepared = None if issues else _prepare(subject)
-    return Preflight(subject, tuple(checks), tuple(issues), prepared)
+    return Preflight(subject, tuple(checks), tuple(issues), prepared, tuple(warnings))
 
 
 def _overridden(draft: Draft, overrides: Overrides) -> Draft:

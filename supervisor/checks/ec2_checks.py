@@ -39,6 +39,18 @@ def host_times(subject: Subject, host: Ec2HostConfig) -> Finding:
 
 
 @for_ec2
+def host_driver(subject: Subject, host: Ec2HostConfig) -> Finding:
+    """A driver that the broker of this version does not have is told, and is no reason to refuse: images are yours."""
+    if host.driver != "autocad":
+        return Finding(host.driver)
+    detail = (
+        "the broker of this version has no AutoCAD driver (docs/image.md): an instance of its image answers "
+        "`driver_not_built` and is never handed off; use the driver `librecad` with such an image"
+    )
+    return Finding(detail, warns=True)
+
+
+@for_ec2
 def aws_identity(subject: Subject, host: Ec2HostConfig) -> Finding:
     """Whose credentials these are; account and ARN stand in the detail."""
     if not subject.may_ask_aws:
@@ -220,7 +232,7 @@ def leftovers(subject: Subject, host: Ec2HostConfig, facts: CloudFacts) -> Findi
     if not expired:
         return Finding(f"no instance of owner {host.owner!r} is past its time")
     command = "autocad-bench reconcile --all --execute"
-    return Finding(f"past their ExpiresAt and still there: {few(expired)}; end them with `{command}`")
+    return Finding(f"past their ExpiresAt and still there: {few(expired)}; end them with `{command}`", warns=True)
 
 
 def _refused(error: CloudError, facts: CloudFacts, host: Ec2HostConfig) -> Finding:

@@ -53,6 +53,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     Check("evaluator", gold_checks.evaluator, ("evaluator", "host.kind", "host.driver")),
     Check("gold_cache", gold_checks.gold_cache, ("evaluator", "rollouts")),
     Check("host_times", ec2_checks.host_times, (*_HOST, "host.boot_s", "host.lease_s")),
+    Check("host_driver", ec2_checks.host_driver, (*_HOST, "host.driver")),
     Check("aws_identity", ec2_checks.aws_identity, _HOST),
     Check("clock", ec2_checks.clock, _HOST),
     Check("ami", ec2_checks.ami, (*_HOST, "host.driver")),

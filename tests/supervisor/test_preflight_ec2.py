@@ -422,6 +422,17 @@ def test_expired_instances_of_older_batches_are_told_and_are_no_issue(ec2_world:
     assert f"past their ExpiresAt and still there: {ours.instance_id};" in detail
 
 
+def test_a_driver_that_no_broker_of_this_version_has_is_told_before_anything_is_paid(ec2_world: Any) -> None:
+    """The image is the operator's own, so it is no reason to refuse."""
+    silent = ec2_world.plan()
+    _host(driver="autocad")(ec2_world)
+    warned = ec2_world.plan()
+
+    assert "warning" not in silent.stderr
+    assert "host_driver" not in [check["name"] for check in warned.plan["checks"] if check["status"] == "failed"]
+    assert "warning: the broker of this version has no AutoCAD driver" in warned.stderr
+
+
 def test_the_pinned_evaluator_is_that_of_the_driver(ec2_world: Any) -> None:
     """AutoCAD's evaluator is known by name before a host is up; the others are this project's own."""
     ec2_world.config["evaluator"]["version"] = "9.9.9"
