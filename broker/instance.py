@@ -14,7 +14,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -41,9 +41,9 @@ SHUTDOWN_S_MAX: Final = 30.0
 _log = logging.getLogger("broker")
 
 
-def main() -> int:
+def main(options: Sequence[str]) -> int:
     """Serve until the controller has been silent for too long. Exit code 1 when it could not start, and says why."""
-    settings = _settings(sys.argv[1:])
+    settings = _settings(options)
     return run(lambda: _begin(settings, os.environ))
 
 
@@ -61,7 +61,7 @@ class Settings:
     booted_at: datetime | None
 
 
-def _settings(argv: list[str]) -> Settings:
+def _settings(options: Sequence[str]) -> Settings:
     parser = argparse.ArgumentParser(prog="python -I -m broker.instance", description=__doc__)
     add = parser.add_argument
     add("--imds", default=IMDS_URL, metavar="URL", help="the instance metadata service (default %(default)s)")
@@ -72,7 +72,7 @@ def _settings(argv: list[str]) -> Settings:
     add("--shutdown-command", default="", help="run when the time is over; by default only the broker ends")
     add("--boot-count", type=int, help="instead of the system's own counter of boots")
     add("--booted-at", type=_time, metavar="RFC3339", help="instead of the system's own time of its last boot")
-    args = parser.parse_args(argv)
+    args = parser.parse_args(options)
     return Settings(
         imds_url=args.imds,
         imds_wait_s=args.imds_wait_s,
@@ -167,4 +167,4 @@ def _shut_down(command: tuple[str, ...]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

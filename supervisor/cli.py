@@ -86,7 +86,7 @@ def autocad_bench() -> None:
 @click.option("--allow-partial", is_flag=True, help="Accept fewer enabled rollouts than the config expects.")
 @click.option("--skip-direct-model-check", is_flag=True, help="Do not ask the providers for their model lists.")
 @click.option("--mode", type=click.Choice(["process", "shared"]), help="One process per rollout, or one for all.")
-@click.option("--max-concurrency", type=click.IntRange(min=1), help="At most this many rollouts at once.")
+@click.option("--max-concurrency", type=click.IntRange(1, 10_000), help="At most this many rollouts at once.")
 @click.option("--json", "as_json", is_flag=True, help="With --execute: print the result as JSON instead of a table.")
 @debug_option
 @click.pass_obj
@@ -356,6 +356,28 @@ def calibrate(
         ambient=Ambient(),
         stream=sys.stdout,
     )
+
+
+@autocad_bench.group()
+def broker() -> None:
+    """The service on the CAD host. A local batch starts its own, and an EC2 image at every boot."""
+
+
+@broker.command(epilog="Exit status: 0 its owner, a signal or its lease ended it; 1 it could not start.")
+def serve() -> int:
+    """Serve one desktop of this machine: a start line on stdin (JSON), a ready line on stdout. Ends with stdin."""
+    from broker.__main__ import main as serve_desktop
+
+    return serve_desktop()
+
+
+@broker.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
+@click.argument("options", nargs=-1, type=click.UNPROCESSED)
+def instance(*, options: tuple[str, ...]) -> int:
+    """Serve this EC2 instance, as its user data says. `--help` lists its options."""
+    from broker.instance import main as serve_instance
+
+    return serve_instance(options)
 
 
 autocad_bench.add_command(score)

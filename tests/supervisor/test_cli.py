@@ -31,6 +31,7 @@ def _failing(error: BaseException) -> click.Command:
         (["--config", "c", "--execute"], "--output-dir"),
         (["--resume", "d", "--output-dir", "e"], "--output-dir"),
         (["--config", "c", "--max-concurrency", "0"], "--max-concurrency"),
+        (["--config", "c", "--max-concurrency", "10001"], "--max-concurrency"),
         (["--config", "c", "--mode", "threads"], "threads"),
         (["--confg", "c"], "--config"),
     ],
@@ -116,6 +117,25 @@ def test_the_command_line_outranks_the_config(plan_world: Any) -> None:
 
     assert "shared" == plan["admission"]["mode"]
     assert 3 == plan["admission"]["max_concurrency"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "program"),
+    [(["broker", "serve"], "python -I -m broker"), (["broker", "instance", "--nope"], "python -I -m broker.instance")],
+)
+def test_the_broker_is_a_command_too(arguments: list[str], program: str) -> None:
+    """Whoever looks for the service on the CAD host finds it in the one program, and it is the same service."""
+    module = program.split()[-1]
+    command = [sys.executable, "-m", "supervisor.cli", *arguments]
+    alone = [sys.executable, "-I", "-m", module, *arguments[2:]]
+
+    ours, theirs = (
+        subprocess.run(argv, input="{}\n", capture_output=True, text=True, check=False) for argv in (command, alone)
+    )
+
+    assert (theirs.returncode, theirs.stdout, theirs.stderr) == (ours.returncode, ours.stdout, ours.stderr)
+    assert (ours.stdout + ours.stderr).strip()
+    assert ours.returncode in (1, 2)
 
 
 def test_help_is_quick_because_nothing_heavy_is_imported() -> None:
