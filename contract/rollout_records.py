@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
@@ -171,7 +172,9 @@ class Checkpoint(Record):
     """`resume-checkpoint.json`: the exact state to go on from.
 
     `intent` is written before an ActionBatch is sent (its sequence, digest and actions), `commit` after its
-    observation is stored. `model_state` is the model's own, checked by the model when it resumes.
+    observation is stored. `model_state` is the model's own, checked by the model when it resumes. `checksum` is over
+    all other fields, because going on from a document that was damaged would not be exact: the beginning of a SHA-256,
+    since it is written twice a turn.
     """
 
     schema_: Annotated[Literal["autocad-bench.checkpoint/1"], Field(alias="schema")] = "autocad-bench.checkpoint/1"
@@ -202,6 +205,19 @@ class Checkpoint(Record):
     # What the next turn's observation says in words; an intent is in the middle of its turn and holds that turn's.
     observation: str
     model_state: dict[str, Any]
+    checksum: str | None = None
+
+    def sealed(self) -> Checkpoint:
+        """The same with the checksum of all its other fields."""
+        return self.model_copy(update={"checksum": self._checksum()})
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether it is, field by field, what was sealed."""
+        return self.checksum == self._checksum()
+
+    def _checksum(self) -> str:
+        return hashlib.sha256(self.model_dump_json(exclude={"checksum"}).encode()).hexdigest()[:16]
 
 
 class ModelTurn(Record):

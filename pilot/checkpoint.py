@@ -59,7 +59,7 @@ def make_checkpoint(
         reference=reference,
         observation=place.text,
         model_state=model_state,
-    )
+    ).sealed()
 
 
 def place_of(checkpoint: Checkpoint) -> Place:

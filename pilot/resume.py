@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from contract.broker_api import Health
 from contract.errors import BenchError, StateError
@@ -21,8 +20,16 @@ class ResumeMismatch(BenchError):
 
 
 def read_checkpoint(run_dir: RunDir) -> Checkpoint | None:
-    """The checkpoint, or None when there is none: then nothing was ever sent to the host. Raises `StateError`."""
-    return read_record(run_dir.checkpoint, Checkpoint) if run_dir.checkpoint.exists() else None
+    """The checkpoint as it was written, or None when there is none: then nothing was ever sent to the host.
+
+    Raises `StateError`.
+    """
+    if not run_dir.checkpoint.exists():
+        return None
+    checkpoint = read_record(run_dir.checkpoint, Checkpoint)
+    if not checkpoint.is_sealed:
+        raise StateError(f"{run_dir.checkpoint.name} does not have the checksum that it names")
+    return checkpoint
 
 
 def read_run_state(run_dir: RunDir) -> RunState | None:
@@ -71,11 +78,11 @@ def check_artifact(root: Path, artifact: ArtifactRef) -> None:
         raise ResumeMismatch(f"{artifact.path} does not have the checksum that the checkpoint names")
 
 
-def paid_before(ledger: Ledger, state: RunState | None, unused: Iterable[Mapping[str, Any]]) -> Ledger:
+def paid_before(ledger: Ledger, state: RunState | None, unused: Iterable[ModelTurn]) -> Ledger:
     """`ledger`, which is the checkpoint's, with all that was paid after it and before the death of its pilot.
 
-    `state` is the last run state: failed requests stand nowhere else. `unused` are lines of model turns that nothing
-    followed from: answered and paid for, and asked for again.
+    `state` is the last run state: failed requests stand nowhere else. `unused` are model turns that nothing followed
+    from: answered and paid for, and asked for again.
     """
     counted = ledger.turn
     # An older one is in the checkpoint already, with all that it counts.
@@ -88,7 +95,7 @@ def paid_before(ledger: Ledger, state: RunState | None, unused: Iterable[Mapping
             cost_usd=state.cost_usd,
             requests_of_unknown_cost=state.requests_of_unknown_cost,
         )
-    for turn in map(ModelTurn.model_validate, unused):
+    for turn in unused:
         if turn.turn > counted:
             ledger = ledger.paid(turn.usage, turn.cost_usd)
     return ledger

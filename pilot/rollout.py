@@ -19,7 +19,7 @@ from contract.actions import Action, Finish, InvalidActions, digest_of, parse_ac
 from contract.broker_api import Receipt
 from contract.errors import DiskError, HostError, PilotError, StateError
 from contract.phases import Cause, EndedBy, Phase
-from contract.records import UtcTime, read_lines
+from contract.records import UtcTime
 from contract.rollout_records import (
     Checkpoint,
     InputReceipt,
@@ -53,7 +53,7 @@ from pilot.resume import (
     read_run_state,
 )
 from pilot.retry import GaveUp, ask
-from pilot.trace import TraceWriter
+from pilot.trace import TraceWriter, written_turns
 
 T = TypeVar("T")
 log = logging.getLogger("pilot")
@@ -140,9 +140,11 @@ class _Rollout:
         state = self._state(self._ledger, end=end)
         try:
             await self._blocking(lambda: self._trace.close(state))
-        except DiskError as error:
-            if end.problem is None or end.problem.cause is not Cause.DISK:
-                state = self._state(self._ledger, end=_broken(EndedBy.ERROR, Cause.DISK, error))
+        except (DiskError, StateError) as error:
+            cause = Cause.DISK if isinstance(error, DiskError) else Cause.PILOT_ERROR
+            # A trace that is not what we wrote is how a resume was refused, which stays the reason.
+            if end.problem is None or (cause is Cause.DISK and end.problem.cause is not cause):
+                state = self._state(self._ledger, end=_broken(EndedBy.ERROR, cause, error))
             await self._blocking(lambda: self._trace.final_run_state(state))
         self._world.on_progress(state)
         return state
@@ -185,7 +187,7 @@ class _Rollout:
     def _paid_in_vain(self) -> Ledger:
         """What a pilot had paid that died before its first checkpoint: its rollout begins anew, its bill does not."""
         run_dir = self._trace.run_dir
-        return replace(paid_before(Ledger(), read_run_state(run_dir), read_lines(run_dir.model_turns)), turn=0)
+        return replace(paid_before(Ledger(), read_run_state(run_dir), written_turns(run_dir)), turn=0)
 
     def _end_at(self, place: Place) -> End | None:
         if place.finish is not None:

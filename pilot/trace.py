@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import orjson
+from pydantic import ValidationError
 
 from contract.ambient import Ambient
 from contract.broker_api import FrameInfo
 from contract.errors import StateError
-from contract.records import Durability, Record, disk_error, dump_pretty, read_lines, read_record
+from contract.records import Durability, Record, disk_error, dump_pretty, first_problem, read_record
 from contract.rollout_records import (
     ArtifactRef,
     Checkpoint,
@@ -33,6 +35,8 @@ from contract.rollout_records import (
 )
 from contract.run_dir import RunDir
 from pilot.ports import Disk
+
+Line = TypeVar("Line", ModelTurn, ModelTurnSummary, InputReceipt)
 
 REWRITE_FACTOR: Final = 4
 
@@ -61,24 +65,33 @@ class TraceWriter:
         Lines of a start that was killed before its first checkpoint are dropped. Raises `StateError` when the
         reference is not the picture that the task names.
         """
-        self._drop_lines_after(turn=0, receipts_turn=0)
+        for path in (self.run_dir.model_turns, self.run_dir.model_turn_summaries, self.run_dir.input_receipts):
+            if path.exists() and path.stat().st_size:
+                self._disk.replace(path, b"", Durability.CONTENT)
         self._copy_reference()
         frame = self.store_frame(self._spec.host.first_frame, first_frame_png)
         self.event("sandbox_agent_started", host_id=self._spec.host.host_id, boot_id=self._spec.host.boot_id)
         return frame
 
-    def open_resumed(self, checkpoint: Checkpoint) -> list[dict[str, Any]]:
+    def open_resumed(self, checkpoint: Checkpoint) -> list[ModelTurn]:
         """Go on behind `checkpoint`: drop the lines of what will be played again, and return those of model turns.
 
-        The dropped model turns were answered, and paid for, but nothing that they asked for was done.
+        The dropped model turns were answered, and paid for, but nothing that they asked for was done. Raises
+        `StateError` when a line that the checkpoint counts is missing or is not what was written; nothing is dropped
+        then.
         """
-        is_intent = checkpoint.stage == "intent"
-        dropped = self._drop_lines_after(turn=checkpoint.turn, receipts_turn=checkpoint.turn - is_intent)
+        run_dir, turn, done = self.run_dir, checkpoint.turn, checkpoint.turn - (checkpoint.stage == "intent")
+        turns = _split(run_dir.model_turns, ModelTurn, last_turn=turn, count=turn)
+        summaries = _split(run_dir.model_turn_summaries, ModelTurnSummary, last_turn=done, count=done)
+        receipts = _split(run_dir.input_receipts, InputReceipt, last_turn=done, count=checkpoint.sequence)
+        for split in (receipts, summaries, turns):
+            if split.is_longer:
+                self._disk.replace(split.path, split.kept, Durability.CONTENT)
         self.reference = checkpoint.reference
         if self.run_dir.events.exists():
             self._events = list(read_record(self.run_dir.events, EventsFile).events)
         self.event("rollout_resumed", stage=checkpoint.stage, turn=checkpoint.turn, sequence=checkpoint.sequence)
-        return dropped
+        return turns.dropped
 
     def store_frame(self, info: FrameInfo, png: bytes) -> ArtifactRef:
         """Write one frame, whole or not at all, and return how a checkpoint refers to it."""
@@ -149,27 +162,6 @@ class TraceWriter:
         self._disk.replace(self.run_dir.reference, content, Durability.PROCESS)
         self.reference = self.reference.model_copy(update={"size_bytes": len(content)})
 
-    def _drop_lines_after(self, *, turn: int, receipts_turn: int) -> list[dict[str, Any]]:
-        self._keep_lines(self.run_dir.input_receipts, last_turn=receipts_turn)
-        self._keep_lines(self.run_dir.model_turn_summaries, last_turn=receipts_turn)
-        return self._keep_lines(self.run_dir.model_turns, last_turn=turn)
-
-    def _keep_lines(self, path: Path, *, last_turn: int) -> list[dict[str, Any]]:
-        try:
-            content = path.read_bytes()
-        except FileNotFoundError:
-            return []
-        kept, dropped = [], []
-        for line in content.split(b"\n"):
-            fields = _fields_of(line)
-            if fields is not None and fields["turn"] <= last_turn:
-                kept.append(line + b"\n")
-            elif fields is not None:
-                dropped.append(fields)
-        if len(content) != sum(map(len, kept)):
-            self._disk.replace(path, b"".join(kept), Durability.CONTENT)
-        return dropped
-
     def _write_frame_events(self) -> None:
         # Made from the receipts on disk, so that no list grows in memory; one line each, checked one by one.
         head = orjson.dumps({"schema": FrameEventsFile.model_fields["schema_"].default})[:-1]
@@ -178,9 +170,58 @@ class TraceWriter:
 
     def _frame_events(self) -> Iterator[FrameEvent]:
         yield _frame_event(0, self._spec.host.first_frame)
-        for line in read_lines(self.run_dir.input_receipts):
-            receipt = InputReceipt.model_validate(line)
+        for _, receipt in _lines_of(self.run_dir.input_receipts, InputReceipt):
             yield _frame_event(receipt.turn, receipt.frame)
+
+
+def written_turns(run_dir: RunDir) -> Iterator[ModelTurn]:
+    """The model turns of a trace. Raises `StateError` for a line that is none."""
+    return (turn for _, turn in _lines_of(run_dir.model_turns, ModelTurn))
+
+
+@dataclass(frozen=True, slots=True)
+class _Split(Generic[Line]):
+    """The lines of one file up to a turn as they stand there, and those behind it."""
+
+    path: Path
+    kept: bytes
+    is_longer: bool
+    dropped: list[Line]
+
+
+def _split(path: Path, kind: type[Line], *, last_turn: int, count: int) -> _Split[Line]:
+    """Raises `StateError` unless the kept lines are all `count` of them: a crash of the machine may have lost some."""
+    kept: list[bytes] = []
+    dropped: list[Line] = []
+    for raw, line in _lines_of(path, kind):
+        if line.turn > last_turn:
+            dropped.append(line)
+            continue
+        kept.append(raw + b"\n")
+        number = line.sequence if isinstance(line, InputReceipt) else line.turn
+        if number != len(kept):
+            raise StateError(f"{path.name} has {number} in the place of {len(kept)}")
+    if len(kept) != count:
+        raise StateError(f"{path.name} has {len(kept)} lines where the checkpoint needs {count}")
+    content = b"".join(kept)
+    return _Split(path, content, path.exists() and path.stat().st_size != len(content), dropped)
+
+
+def _lines_of(path: Path, kind: type[Line]) -> Iterator[tuple[bytes, Line]]:
+    """Each whole line, raw and as a record; a torn one is passed over. Raises `StateError` for one of another shape."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return
+    for raw in content.split(b"\n"):
+        try:
+            fields = orjson.loads(raw)
+        except orjson.JSONDecodeError:
+            continue
+        try:
+            yield raw, kind.model_validate(fields)
+        except ValidationError as error:
+            raise StateError(f"a line of {path.name} is not a {kind.__name__}: {first_problem(error)}") from error
 
 
 def _frame_event(turn: int, info: FrameInfo) -> FrameEvent:
@@ -193,14 +234,6 @@ def _frame_event(turn: int, info: FrameInfo) -> FrameEvent:
         verdict=info.verdict,
         settle_s=info.settle_s,
     )
-
-
-def _fields_of(line: bytes) -> dict[str, Any] | None:
-    try:
-        fields = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return None
-    return fields if isinstance(fields, dict) and isinstance(fields.get("turn"), int) else None
 
 
 def _compact(record: Record) -> bytes:

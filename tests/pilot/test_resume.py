@@ -11,7 +11,7 @@ import pytest
 
 from contract.phases import Cause, EndedBy
 from contract.pricing import Usage
-from contract.records import Durability, read_record, replace_file
+from contract.records import Durability, read_record, replace_file, write_compact_record
 from contract.rollout_records import Checkpoint, RolloutSpec, RunState
 from contract.run_dir import RunDir
 from pilot.ports import Charge, ModelReply, Observation, ServerError, TransportFailed
@@ -211,13 +211,55 @@ async def test_a_torn_checkpoint_is_refused(tmp_path: Path) -> None:
     assert "is not a valid Checkpoint" in await resume(spec, host)
 
 
-async def test_a_changed_intent_is_refused(tmp_path: Path) -> None:
-    """The digest is what the host was promised."""
+@pytest.mark.parametrize(
+    ("written", "changed"),
+    [
+        (b'"x":2', b'"x":3'),
+        (b'"turn":3', b'"turn":2'),
+        (b'"actions_used":2', b'"actions_used":0'),
+        (b"row: 1", b"row: 9"),
+    ],
+    ids=["actions", "turn", "budget", "words"],
+)
+async def test_a_changed_checkpoint_is_refused(tmp_path: Path, written: bytes, changed: bytes) -> None:
+    """Whatever a damaged disk made of it, going on from it would not be exact."""
     spec, host = await killed_in_turn_three(tmp_path)
     path = RunDir(Path(spec.run_dir)).checkpoint
-    replace_file(path, path.read_bytes().replace(b'"x":2', b'"x":3'), durability=Durability.PROCESS)
+    content = path.read_bytes()
+    replace_file(path, content.replace(written, changed), durability=Durability.PROCESS)
+
+    assert content != path.read_bytes()
+    assert "resume-checkpoint.json does not have the checksum that it names" == await resume(spec, host)
+
+
+async def test_an_intent_of_other_actions_than_the_host_was_promised_is_refused(tmp_path: Path) -> None:
+    """The digest is what its receipts go by."""
+    spec, host = await killed_in_turn_three(tmp_path)
+    path = RunDir(Path(spec.run_dir)).checkpoint
+    checkpoint = read_record(path, Checkpoint).model_copy(update={"intent_digest": "0" * 64})
+    write_compact_record(path, checkpoint.sealed(), durability=Durability.PROCESS)
 
     assert "the checkpoint's actions do not have the digest that it names" == await resume(spec, host)
+
+
+@pytest.mark.parametrize("name", ["model_turns.jsonl", "model_turn_summaries.jsonl", "input_receipts.jsonl"])
+@pytest.mark.parametrize("damage", ["first line gone", "file gone", "a field gone", "no object"])
+async def test_a_trace_that_lacks_what_the_checkpoint_counts_is_refused(tmp_path: Path, name: str, damage: str) -> None:
+    """Lines are not synced one by one, so a crash of the machine may lose some that a checkpoint is behind."""
+    spec, host = await killed_in_turn_three(tmp_path)
+    path = Path(spec.run_dir) / name
+    first, *rest = path.read_bytes().splitlines(keepends=True)
+    match damage:
+        case "first line gone":
+            path.write_bytes(b"".join(rest))
+        case "file gone":
+            path.unlink()
+        case "a field gone":
+            path.write_bytes(first.replace(b'"at":', b'"when":') + b"".join(rest))
+        case _:
+            path.write_bytes(b"[1]\n" + first + b"".join(rest))
+
+    assert name in await resume(spec, host)
 
 
 async def test_without_a_checkpoint_nothing_was_sent_so_it_starts(tmp_path: Path) -> None:
