@@ -83,7 +83,20 @@ def _scored(candidate: Metadata, render: bytes | None, gold: GoldEntry, candidat
         return _packed(_invalid_score(gold, prepared, digest))
     comparison = compare(prepared, gold.profile)
     raster, pictures = _compare_renders(render, gold)
-    score = _assembled(comparison, raster, prepared, gold, metadata_sha256=digest, render=render)
+    diagnostics = {
+        "no_render": render is None,
+        # Boxes of texts and pixels of letters may differ by a little.
+        "other_build": candidate.evaluator.config_sha256 != gold.metadata.evaluator.config_sha256,
+    }
+    score = _assembled(
+        comparison,
+        raster,
+        prepared,
+        gold,
+        metadata_sha256=digest,
+        render=render,
+        diagnostics={name: holds for name, holds in diagnostics.items() if holds},
+    )
     return _packed(score, pictures)
 
 
@@ -125,6 +138,7 @@ def _assembled(
     *,
     metadata_sha256: str,
     render: bytes | None,
+    diagnostics: dict[str, float | bool],
 ) -> Score:
     ours, theirs = prepared.gold.facts, prepared.candidate.facts
     hidden = max(0, theirs.hidden_count - ours.hidden_count)
@@ -167,7 +181,7 @@ def _assembled(
         offset=_triple(prepared.offset),
         flags=[flag for flag, holds in flags.items() if holds],
         unmatched=_unmatched(comparison, prepared, gold.profile),
-        diagnostics={} if render is not None else {"no_render": True},
+        diagnostics=diagnostics,
         vision_judge=JudgeSummary(status="disabled", score=None),
         final=combined.deterministic,
         final_basis="deterministic_only",

@@ -72,6 +72,10 @@ class Machine(Protocol):
         """Name and version of the evaluator that local hosts have."""
         ...
 
+    def evaluator_build(self) -> str | None:
+        """Digest of its settings, libraries and font on this machine; null where it cannot work."""
+        ...
+
     def session_plugin(self) -> PluginAnswer:
         """AWS's Session Manager plugin on this machine."""
         ...
@@ -148,6 +152,15 @@ class ThisMachine:
         from broker.evaluator.version import EVALUATOR_NAME, EVALUATOR_VERSION
 
         return EVALUATOR_NAME, EVALUATOR_VERSION
+
+    def evaluator_build(self) -> str | None:
+        """The broker's own. Without its font it cannot work, and its host says so."""
+        from broker.evaluator.settings import FontMissing, identity
+
+        try:
+            return identity().config_sha256
+        except FontMissing:
+            return None
 
     def session_plugin(self) -> PluginAnswer:
         """Runs the plugin once, for its version."""

@@ -189,6 +189,16 @@ def test_facts_of_another_evaluator_are_refused() -> None:
     assert "evaluator_version_mismatch" == caught.value.code
 
 
+def test_facts_that_another_font_or_library_made_are_scored_and_marked() -> None:
+    """What they may differ in is small, and whoever reads the score must know."""
+    facts, render = drawn("plate")
+    other = facts.model_copy(update={"evaluator": facts.evaluator.model_copy(update={"config_sha256": "0" * 64})})
+    same, marked = (score_drawing(candidate=made, render=render, gold=plate_gold()).score for made in (facts, other))
+
+    assert ({}, {"other_build": True}) == (same.diagnostics, marked.diagnostics)
+    assert 1.0 == marked.deterministic
+
+
 def test_a_drawing_without_anything_is_a_complete_zero() -> None:
     """Every component is there, and none has earned anything."""
     found = score_drawing(candidate=metadata([]), render=None, gold=gold(plate()))

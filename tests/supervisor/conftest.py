@@ -58,6 +58,7 @@ class FakeMachine:
     free: int = 100 * GIB
     writable: bool = True
     evaluator_version: str = "1.0.0"
+    evaluator_digest: str | None = None
     plugin: PluginAnswer = field(default_factory=lambda: PluginAnswer(True, "version 1.2.896.0"))
     # What AWS says; null where nobody may ask.
     cloud: CloudFacts | AwsCredentialsMissing | None = None
@@ -84,6 +85,9 @@ class FakeMachine:
 
     def evaluator(self) -> tuple[str, str]:
         return "ezdxf", self.evaluator_version
+
+    def evaluator_build(self) -> str | None:
+        return self.evaluator_digest
 
     def session_plugin(self) -> PluginAnswer:
         return self.plugin

@@ -557,6 +557,16 @@ def test_a_plan_writes_nothing_and_reads_no_other_environment(
     assert ["repository"] == sorted(path.name for path in tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("digest", ["0" * 64, "1" * 64])
+def test_a_gold_that_another_font_or_library_made_is_a_warning(plan_world: Any, digest: str) -> None:
+    """What may differ is small: the operator decides, before anything is paid for."""
+    plan_world.machine.evaluator_digest = digest
+    ran = plan_world.plan()
+    (check,) = [check for check in ran.plan["checks"] if check["name"] == "gold_cache"]
+
+    assert (0, "ok", digest == "1" * 64) == (ran.exit_code, check["status"], "WARNING" in check["detail"])
+
+
 @pytest.mark.parametrize("name", ["local-demo.json", "benchmark.example.json"])
 def test_shipped_configs_pass_every_check(plan_world: Any, name: str) -> None:
     """The demo and the example are played from an empty clone without a key."""
