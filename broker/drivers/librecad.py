@@ -82,7 +82,7 @@ class LibreCadDriver:
             (desktop.drawings / ARTIFACT_NAME).write_bytes(start_drawing)
             self._restarts = 0
             try:
-                settled = self._launch(desktop)
+                settled = self._launch(desktop, is_ready=_shows_our_drawing)
             except AppEnded as error:
                 raise Refusal(
                     ErrorCode.RESET_FAILED,
@@ -174,9 +174,9 @@ class LibreCadDriver:
             raise Refusal(code, "there is no running CAD program", hint="Reset the desktop first.")
         return self._desktop
 
-    def _launch(self, desktop: Desktop) -> Settled:
+    def _launch(self, desktop: Desktop, *, is_ready: Callable[[str], bool]) -> Settled:
         drawing = desktop.drawings_inside / ARTIFACT_NAME
-        desktop.launch("librecad", ["librecad", str(drawing)], env=APP_ENV, is_ready=_shows_our_drawing)
+        desktop.launch("librecad", ["librecad", str(drawing)], env=APP_ENV, is_ready=is_ready)
         # The first letter after the start would be lost: the command line has no focus until it is given to it.
         settled = desktop.perform(Keypress(keys=["ctrl", "m"]))
         return settled if settled.is_quiet else desktop.settle()
@@ -194,9 +194,14 @@ class LibreCadDriver:
             self._restarts += 1
             desktop.end_app()
             try:
-                return self._launch(desktop)
+                # What the model has left of its drawing may be nothing that the program opens: then that is shown.
+                return self._launch(desktop, is_ready=_is_main_window)
             except AppEnded as again:
                 raise _died(f"LibreCAD did not start again ({again.exit_code})") from again
+            except Refusal as again:
+                if again.code is not ErrorCode.RESET_FAILED:
+                    raise
+                raise _died(f"the model quit LibreCAD: {again.message}") from again
 
     def _save(self, desktop: Desktop) -> Settled:
         _leave_dialogs(desktop)
@@ -235,6 +240,10 @@ def _signal_of(exit_code: int) -> int:
 
 def _shows_our_drawing(title: str) -> bool:
     return ARTIFACT_NAME in title
+
+
+def _is_main_window(title: str) -> bool:
+    return title.startswith("LibreCAD")
 
 
 def _leave_dialogs(desktop: Desktop) -> None:
