@@ -238,6 +238,7 @@ async def _reconcile(work: _Work, hosts: Sequence[HostHistory]) -> None:
     # A look by tags may find hosts that are not among these.
     rollout_of = {host.host_id: host.rollout_id for host in read_ledger(work.batch_dir.hosts).values()}
     bound_s = work.equipment.hosts.timing.release_s
+    again = f"Run: autocad-bench reconcile --run-dir {work.batch_dir.root} --execute"
     try:
         with anyio.move_on_after(bound_s) as bound:
             left = await work.equipment.hosts.find_leftovers(ids, batch_id=work.batch_id)
@@ -250,15 +251,11 @@ async def _reconcile(work: _Work, hosts: Sequence[HostHistory]) -> None:
             for host_id in ending:
                 await work.ledger.note("reconciled", host_id=host_id, rollout_id=rollout_of[host_id])
     except (HostError, DiskError) as error:
-        work.say(f"reconciler: {error}")
+        work.say(f"reconciler: {error} Hosts may still be alive. {again}")
         work.faults.append(error)
         return
     if bound.cancelled_caught:
-        late = HostError(
-            f"the reconciler was not done within {bound_s:.0f} s",
-            cause=Cause.UNKNOWN,
-            hint=f"Run: autocad-bench reconcile --run-dir {work.batch_dir.root} --execute",
-        )
+        late = HostError(f"the reconciler was not done within {bound_s:.0f} s", cause=Cause.UNKNOWN, hint=again)
         work.say(str(late))
         work.faults.append(late)
 

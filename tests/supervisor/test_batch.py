@@ -380,6 +380,23 @@ def test_a_host_that_could_not_be_released_is_ended_by_the_reconciler_at_exit(tm
     assert_nothing_is_left(world, batch_dir)
 
 
+def test_a_reconciler_that_is_refused_says_what_to_run(tmp_path: Path) -> None:
+    """Whoever pays must learn that something may still be alive, and by which command it ends."""
+    world = FakeWorld()
+
+    async def trouble(step: str, rollout_id: str) -> None:
+        if step == "reconcile" or (step == "terminate" and rollout_id == "r-0"):
+            raise host_error()
+
+    world.trouble = trouble
+    code, batch_dir, said = play(world, tmp_path)
+
+    assert (1, 1) == (code, len(world.alive))
+    lines = said.replace("\n", "")
+    assert "Hosts may still be alive. Run: autocad-bench reconcile --run-dir" in lines
+    assert f"{batch_dir.root} --execute" in lines
+
+
 def test_a_release_that_hangs_is_bounded(tmp_path: Path) -> None:
     """Clean-up is shielded from cancellation, so it must end by itself."""
     world = FakeWorld()
