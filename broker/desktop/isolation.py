@@ -185,7 +185,14 @@ def _bubblewrap_problem() -> str | None:
 def _problem_of(argv: Sequence[str]) -> str | None:
     try:
         done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_S_MAX, check=False, text=True
+            argv,
+            # Whoever tries this may hold keys, which are no business of any program that it starts.
+            env={"PATH": os.pathsep.join(os.get_exec_path())},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=PROBE_S_MAX,
+            check=False,
+            text=True,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"{argv[0]}: {error.__class__.__name__}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,21 @@ def test_the_isolation_says_why() -> None:
     assert report.kind in IsolationKind
     assert report.reason
     assert "\n" not in report.reason
+
+
+def test_trying_the_walls_hands_on_nothing_of_the_environment(tmp_path: Path) -> None:
+    """It is preflight that tries them, and preflight runs where all keys are."""
+    seen = tmp_path / "seen"
+    for name in ("bwrap", "setpriv", "unshare"):
+        program = tmp_path / name
+        program.write_text(f"#!/bin/sh\n/usr/bin/env >> {seen}\nexit 1\n")
+        program.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "OPENAI_API_KEY": "canary"}
+    code = "from broker.desktop.isolation import available; available()"
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+
+    assert "PATH=" in seen.read_text()
+    assert "canary" not in seen.read_text()
 
 
 @pytest.mark.desktop
