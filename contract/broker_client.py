@@ -66,7 +66,7 @@ CAUSES: Final[dict[ErrorCode, Cause]] = {
     ErrorCode.LEASE_HELD: Cause.LEASE,
     ErrorCode.UNREACHABLE: Cause.BROKER_UNREACHABLE,
     ErrorCode.PROTOCOL: Cause.FRAME_CORRUPT,
-    ErrorCode.SAVE_FAILED: Cause.CAD_HUNG,
+    ErrorCode.SAVE_FAILED: Cause.DISK,
     ErrorCode.EVALUATOR_FAILED: Cause.EVALUATION_FAILED,
     ErrorCode.EVALUATOR_TIMEOUT: Cause.EVALUATION_FAILED,
     ErrorCode.UPLOAD_FAILED: Cause.EVALUATION_FAILED,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import Final
 from Xlib.error import ConnectionClosedError, DisplayError
 
 from broker.desktop.eyes import Eyes, Settled
+from broker.desktop.folders import home_env, make_folder
 from broker.desktop.hands import Hands
 from broker.desktop.isolation import (
     INSIDE_COOKIE,
@@ -49,10 +49,6 @@ REST_POINT: Final = (960, 540)
 OWN_FOLDER: Final = Path("/proc/self/cwd")
 
 
-def _nothing() -> None:
-    """Nobody wants to know."""
-
-
 class AppEnded(Exception):
     """The CAD program is gone; negative exit codes, and those above 128, are deaths by signal."""
 
@@ -72,7 +68,7 @@ class Desktop:
         base_env: Mapping[str, str],
         hang_s: float = HANG_S,
         screen_px: tuple[int, int] = (SCREEN_WIDTH_PX, SCREEN_HEIGHT_PX),
-        on_end: Callable[[], None] = _nothing,
+        on_end: Callable[[], None] = lambda: None,
     ) -> None:
         """`base_env` holds PATH and the tags by which every process of a rollout is found.
 
@@ -100,9 +96,7 @@ class Desktop:
 
     def start(self) -> None:
         """Bring up X server and window manager. Raises `Refusal` with `display_died`; `close` cleans up then too."""
-        parent = self._walls.scratch_parent(self._state_dir)
-        _remove_stale_folders(parent)
-        self._folder = Path(tempfile.mkdtemp(prefix=f"desktop-{os.getpid()}-", dir=parent))
+        self._folder = make_folder("desktop", self._walls.scratch_parent(self._state_dir))
         self.home.mkdir(mode=0o700)
         self.drawings.mkdir(mode=0o700, exist_ok=True)
         self._walls.own(self._folder, self.home, self.drawings)
@@ -164,6 +158,11 @@ class Desktop:
             shutil.copyfile(saved, kept)
         return kept
 
+    def free_bytes(self) -> int:
+        """How much more the CAD program could write beside its drawing."""
+        facts = os.statvfs(self.drawings)
+        return facts.f_bavail * facts.f_frsize
+
     def fresh_home(self) -> Path:
         """Empty the home folder; the CAD program must not be running."""
         shutil.rmtree(self.home, ignore_errors=True)
@@ -190,7 +189,7 @@ class Desktop:
             cookie=self._server.cookie_file,
             x_socket=self._server.socket_path,
         )
-        full_env = {**self._base_env, **env, **_home_env(home), "DISPLAY": f":{self._server.display}"}
+        full_env = {**self._base_env, **env, **home_env(home), "DISPLAY": f":{self._server.display}"}
         full_env["XAUTHORITY"] = str(cookie)
         with self._display_errors():
             self.hands.release_all()
@@ -388,21 +387,3 @@ class Desktop:
 
 def _ended() -> Refusal:
     return Refusal(ErrorCode.INTERNAL, "the desktop is being ended", hint="Take another host.")
-
-
-def _home_env(home: Path) -> dict[str, str]:
-    return {
-        "HOME": str(home),
-        "XDG_CONFIG_HOME": str(home / ".config"),
-        "XDG_DATA_HOME": str(home / ".local/share"),
-        "XDG_CACHE_HOME": str(home / ".cache"),
-        "XDG_RUNTIME_DIR": str(home / ".run"),
-    }
-
-
-def _remove_stale_folders(parent: Path) -> None:
-    """Remove what desktops of killed brokers left; their pid is in the name."""
-    for folder in parent.glob("desktop-*-*"):
-        pid = folder.name.split("-")[1]
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
-            shutil.rmtree(folder, ignore_errors=True)

@@ -7,13 +7,13 @@ import errno
 import os
 import re
 import socket
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from broker.desktop.folders import make_folder
 from broker.desktop.framebuffer import Framebuffer
 from broker.desktop.isolation import Walls, is_desktop_user
 from broker.desktop.processes import Process, read_line, spawn
@@ -25,6 +25,7 @@ from contract.broker_api import ErrorCode
 # Up in 0.07 s when warm, 0.4 s from a cold disk; four times that on a loaded machine is still far from this.
 START_S_MAX: Final = 10.0
 SOCKET_DIR: Final = Path("/tmp/.X11-unix")
+MEMORY_DIR: Final = Path("/dev/shm")
 # Between bind and listen a socket of a starting server refuses connections; no start takes this long.
 STALE_AFTER_S: Final = 10.0
 
@@ -69,9 +70,9 @@ def start_xserver(
     remove_stale_sockets()
     cookie_file = folder / "xauthority"
     write_cookie(cookie_file)
-    memory = Path("/dev/shm")
+    memory = MEMORY_DIR if MEMORY_DIR.is_dir() else folder
     with contextlib.ExitStack() as undo:
-        screen_dir = Path(tempfile.mkdtemp(prefix="autocad-bench-screen-", dir=memory if memory.is_dir() else folder))
+        screen_dir = make_folder("screen", memory)
         undo.callback(_remove_screen_dir, screen_dir)
         walls.own(cookie_file, screen_dir)
         log = undo.enter_context((folder / "xserver.log").open("w+b"))

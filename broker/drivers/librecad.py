@@ -30,6 +30,8 @@ RESTARTS_MAX: Final = 5
 # Dialogs upon dialogs do not go deeper than this, and a program that opens new ones on Escape is beyond help.
 ESCAPES_MAX: Final = 8
 DOCUMENTS_MAX: Final = 10
+# A disk on which less is free after a save was full in the middle of it. One drawing of the suite has some 20 KB.
+SAVE_BYTES_MIN: Final = 256 * 1024
 _STATE_OF_CODE: Final[dict[ErrorCode, DriverState]] = {
     ErrorCode.CAD_DIED: "cad_died",
     ErrorCode.CAD_HUNG: "cad_hung",
@@ -62,6 +64,7 @@ class LibreCadDriver:
         self._desktop: Desktop | None = None
         self._state: DriverState = "stopped"
         self._restarts = 0
+        self._is_cut_off = False
         self._is_aborted = False
         self._on_change: Callable[[], None] | None = None
 
@@ -81,6 +84,7 @@ class LibreCadDriver:
                 shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
             (desktop.drawings / ARTIFACT_NAME).write_bytes(start_drawing)
             self._restarts = 0
+            self._is_cut_off = False
             try:
                 settled = self._launch(desktop, is_ready=_shows_our_drawing)
             except AppEnded as error:
@@ -115,6 +119,15 @@ class LibreCadDriver:
         with self._noted():
             desktop = self._ready_desktop()
             self._outlive(desktop, lambda: self._save(desktop))
+            # A disk without room cuts the drawing off. The program does not notice, and writes the rest at no later
+            # save.
+            self._is_cut_off = self._is_cut_off or desktop.free_bytes() < SAVE_BYTES_MIN
+            if self._is_cut_off:
+                raise Refusal(
+                    ErrorCode.SAVE_FAILED,
+                    "the host's disk was full, and the saved drawing may be cut off",
+                    hint="Free space on the disk that holds the drawings, and play this rollout again.",
+                )
             return desktop.keep(ARTIFACT_NAME)
 
     def state(self) -> DriverState:
