@@ -6,6 +6,7 @@ is the mark of a writer that was killed, and readers step over it.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -130,10 +131,11 @@ def sync_folder(folder: Path) -> None:
 
 def disk_error(path: Path, error: OSError) -> DiskError:
     """One line that names the file and what to do; `error` is what the system said."""
-    return DiskError(
-        f"cannot write {path}: {error.strerror or error}",
-        hint="Free space on that disk, or make its folder writable, then resume the batch.",
-    )
+    if error.errno == errno.ENOENT:
+        hint = "Its folder was moved or removed while it was in use; put it back, then resume the batch."
+    else:
+        hint = "Free space on that disk, or make its folder writable, then resume the batch."
+    return DiskError(f"cannot write {path}: {error.strerror or error}", hint=hint)
 
 
 def read_record(path: Path, kind: type[R]) -> R:

@@ -14,7 +14,7 @@ from contract.evaluation_records import (
     StageEntry,
     advance_stage,
 )
-from contract.records import write_record
+from contract.records import disk_error, write_record
 from contract.run_dir import EvaluationDir
 
 
@@ -34,7 +34,10 @@ class StatusFile:
             failure=None,
             files={},
         )
-        folder.root.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise disk_error(folder.root, error) from error
         self._write()
 
     def enter(self, stage: Stage, *, failure: Failure | None = None) -> None:

@@ -218,7 +218,7 @@ async def _reset(seat: Seat, broker: HostBroker, *, host_id: str, lease_id: str)
 
 def _make_run_dir(seat: Seat) -> None:
     try:
-        seat.run_dir.root.mkdir(parents=True, exist_ok=True)
+        seat.run_dir.root.mkdir(exist_ok=True)
     except OSError as error:
         raise disk_error(seat.run_dir.root, error) from error
 

@@ -39,7 +39,7 @@ async def record_end(
 
         def write() -> None:
             try:
-                run_dir.root.mkdir(parents=True, exist_ok=True)
+                run_dir.root.mkdir(exist_ok=True)
             except OSError as error:
                 raise disk_error(run_dir.root, error) from error
             write_record(run_dir.result, result)

@@ -119,7 +119,7 @@ class LoopbackUploads:
     def _store(self, entry: _Entry, length: int, handler: BaseHTTPRequestHandler) -> int:
         digest, left = hashlib.sha256(), length
         try:
-            entry.scratch.parent.mkdir(parents=True, exist_ok=True)
+            entry.scratch.parent.mkdir(exist_ok=True)
             with entry.scratch.open("wb") as file:
                 while left:
                     chunk = handler.rfile.read(min(left, _CHUNK_BYTES))

@@ -470,6 +470,22 @@ def test_a_disk_that_refuses_a_pilot_voids_its_rollout(tmp_path: Path) -> None:
     assert "no rollout is started any more" in said
 
 
+def test_a_run_folder_that_is_moved_away_is_not_made_again(tmp_path: Path) -> None:
+    """Half a batch in its old place would look like a whole one; the moved one still says all that was written."""
+    world, moved = FakeWorld(), BatchDir(tmp_path / "moved")
+    world.on_turn = lambda spec, turn: (
+        (tmp_path / "out").rename(moved.root) if (spec.rollout_id, turn) == ("r-0", 2) else None
+    )
+
+    code, batch_dir, said = play(world, tmp_path, count=3)
+
+    assert 1 == code
+    assert not batch_dir.root.exists()
+    assert [Phase.HANDED_OFF, Phase.HANDED_OFF, Phase.QUEUED] == phases(moved)
+    assert "put it back, then resume the batch" in said.replace("\n", " ")
+    assert_nothing_is_left(world, moved)
+
+
 def test_a_row_carries_the_turns_of_a_running_pilot(tmp_path: Path) -> None:
     """Readers of batch-state.json see progress about once a second."""
     world = FakeWorld(turns=10)
