@@ -20,7 +20,7 @@ HEARTBEAT_S_PER_ROLLOUT: Final = 0.02
 LOSSES: Final = {
     "cad_died": HostLoss(Cause.CAD_DIED, "the CAD program died"),
     "cad_hung": HostLoss(Cause.CAD_HUNG, "the CAD program hangs"),
-    "display_died": HostLoss(Cause.DISPLAY_DIED, "the X server died"),
+    "display_died": HostLoss(Cause.DISPLAY_DIED, "the X server or its window manager died"),
 }
 
 
