@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from contract.run_dir import BatchDir
 from supervisor.cloud.ports import Instance
+from supervisor.issues import few
 from supervisor.keepers import Keepers, open_aws
 from supervisor.reconcile import BatchFindings, end, exit_status, find_batches, report
 
@@ -28,7 +29,7 @@ def run_reconcile(*, run_dir: Path | None, runs: Path, is_execute: bool) -> int:
     else:
         findings = report(batch_dirs, keepers=keepers)
     for found in findings:
-        for line in _lines(found):
+        for line in _lines(found, is_executed=is_execute):
             print(line, file=sys.stderr)
     ended = {host.instance_id for found in findings if found.ended for host in found.left}
     expired = [instance for instance in keepers.expired(datetime.now(UTC)) if instance.instance_id not in ended]
@@ -71,7 +72,7 @@ def _document(found: BatchFindings) -> dict[str, Any]:
     }
 
 
-def _lines(found: BatchFindings) -> list[str]:
+def _lines(found: BatchFindings, *, is_executed: bool) -> list[str]:
     where = f"{found.folder} ({found.batch_id})"
     if found.problem:
         return [f"{where}: {found.problem}"]
@@ -86,6 +87,11 @@ def _lines(found: BatchFindings) -> list[str]:
     ]
     if found.voided:
         lines.append(f"{where}: {found.voided} rollouts of the dead controller were recorded as void")
+    elif found.unsettled and not is_executed:
+        lines.append(
+            f"{where}: its controller died before {few(list(found.unsettled))} ended; go on with batch --resume, or "
+            f"record that with --execute"
+        )
     return lines
 
 

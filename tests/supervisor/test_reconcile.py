@@ -17,6 +17,7 @@ from contract.records import LineAppender, write_record
 from contract.run_dir import BatchDir
 from supervisor import locks, reconcile
 from supervisor.processes import BATCH_ID_VARIABLE, HOST_ID_VARIABLE, ROLLOUT_ID_VARIABLE
+from supervisor.reconcile_command import run_reconcile
 from tests.batch_fakes import START, ledger_events, read_result, read_state
 
 Spawn = Callable[[str, str], subprocess.Popen[bytes]]
@@ -123,6 +124,24 @@ def test_a_dead_batch_says_the_truth_afterwards(tmp_path: Path) -> None:
         read_result(batch_dir, "r-0").cause,
     )
     assert "controller 4242 died while this rollout was evaluating" == state.rollouts[1].cause_detail
+
+
+def test_people_are_told_what_a_dead_controller_left_in_the_middle(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is alive, so it is no alarm; but its state says `running`, and somebody has to go on with it."""
+    rows = {"r-0": Phase.HANDED_OFF, "r-1": Phase.STARTING, "r-2": Phase.QUEUED}
+    batch_dir = make_batch(tmp_path / "b", rows, {"h-1": OPEN}, "b-1")
+
+    code = run_reconcile(run_dir=batch_dir.root, runs=tmp_path, is_execute=False)
+    told = capsys.readouterr().err
+    run_reconcile(run_dir=batch_dir.root, runs=tmp_path, is_execute=True)
+    run_reconcile(run_dir=batch_dir.root, runs=tmp_path, is_execute=False)
+    told_later = capsys.readouterr().err
+
+    assert 0 == code
+    assert "its controller died before r-0, r-1 ended; go on with batch --resume" in told
+    assert "before r-0" not in told_later
 
 
 def test_a_running_batch_is_left_alone(tmp_path: Path, spawn: Spawn) -> None:
