@@ -10,6 +10,7 @@ from pydantic import SecretStr
 from pilot.models.sdk_http import (
     Errors,
     TamedHttp,
+    ask_no_program_for_the_processor,
     exchange,
     header_key,
     http_options,
@@ -37,6 +38,7 @@ class AnthropicClient:
 
     def __init__(self, *, provider: str, endpoint: str, key: SecretStr | None, read_timeout_s: float) -> None:
         keep_freed_memory()
+        ask_no_program_for_the_processor()
         self._endpoint = endpoint
         self._read_timeout_s = read_timeout_s
         self._key = key

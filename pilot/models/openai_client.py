@@ -13,6 +13,7 @@ from pydantic import SecretStr
 from pilot.models.sdk_http import (
     Errors,
     TamedHttp,
+    ask_no_program_for_the_processor,
     exchange,
     header_key,
     http_options,
@@ -48,6 +49,7 @@ class OpenAIClient:
         signer: Signer | None = None,
     ) -> None:
         keep_freed_memory()
+        ask_no_program_for_the_processor()
         self._endpoint = endpoint
         self._read_timeout_s = read_timeout_s
         self._signer = signer

@@ -5,6 +5,7 @@ Only the modules of those SDKs import this one, because it needs their HTTP libr
 
 from __future__ import annotations
 
+import platform
 import ssl
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass
@@ -212,6 +213,15 @@ def keep_freed_memory() -> None:
     one larger block raises that limit for good (mallopt(3), "dynamic mmap threshold"). Elsewhere it does nothing.
     """
     bytes(4 * CHUNK_BYTES_MAX)
+
+
+def ask_no_program_for_the_processor() -> None:
+    """Make Python take the processor's name as unknown, which it is on most systems.
+
+    The SDKs tell vendors the platform's name, and `platform` runs `uname -p` for it, with our environment and so with
+    the keys in it. It caches the answer in the result of `platform.uname`.
+    """
+    vars(platform.uname())["processor"] = ""
 
 
 @cache

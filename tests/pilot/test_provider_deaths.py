@@ -24,6 +24,16 @@ from tests.providers.simulator import Simulator
 pytestmark = pytest.mark.slow
 # Each kind of history that is made again in another way; the rest of them in `make e2e`.
 ONE_OF_EACH_FORMAT = ("openai", "anthropic", "anthropic-fable", "fireworks", "bedrock")
+ONE_OF_EACH_SDK = ("openai", "anthropic", "bedrock")
+TELLS_OF_PROGRAMS = """
+import runpy, sys
+STARTS = {"os.system", "os.exec", "os.posix_spawn", "os.fork", "os.forkpty"}
+def look(event, facts):
+    if event in STARTS or event == "subprocess.Popen" and facts[3] is None:
+        print("a program:", event, facts[:2], file=sys.stderr)
+sys.addaudithook(look)
+runpy.run_module("pilot", run_name="__main__", alter_sys=True)
+"""
 OTHERS = sorted(MODELS.keys() - set(ONE_OF_EACH_FORMAT))
 
 
@@ -136,11 +146,25 @@ def test_a_killed_process_is_resumed_by_another(tmp_path: Path, name: str) -> No
     assert list(range(5)) == [action["x"] for action in broker.host.performed]
 
 
-def start_process(rollout: Rollout, *, is_resume: bool) -> subprocess.Popen[bytes]:
+@pytest.mark.parametrize("name", ONE_OF_EACH_SDK)
+def test_a_pilot_starts_no_program_that_gets_its_environment(tmp_path: Path, name: str) -> None:
+    """Keys are in it. SDKs ask for the platform's name, and Python asks a program for a part of that."""
+    with Simulator(clicks(2)) as simulator, FakeBroker(host_for_tests()) as broker:
+        rollout = Rollout(simulator, tmp_path, name, host=broker.host, base_url=broker.base_url)
+        log = end_of(start_process(rollout, is_resume=False, run=("-c", TELLS_OF_PROGRAMS)))
+
+    state = read_record(rollout.run_dir.run_state, RunState)
+    assert EndedBy.FINISHED == state.ended_by, log
+    assert [] == [line for line in log.splitlines() if line.startswith("a program:")]
+
+
+def start_process(
+    rollout: Rollout, *, is_resume: bool, run: tuple[str, str] = ("-m", "pilot")
+) -> subprocess.Popen[bytes]:
     """The pilot as the supervisor starts it."""
     secrets = {BROKER_TOKEN_VARIABLE: TOKEN, PROVIDER_KEY_VARIABLE: rollout.key.get_secret_value()}
     pilot = subprocess.Popen(
-        [sys.executable, "-I", "-m", "pilot"],
+        [sys.executable, "-I", *run],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
