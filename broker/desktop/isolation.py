@@ -172,7 +172,17 @@ def _bubblewrap() -> list[str]:
             argv += ["--ro-bind", str(folder), str(folder)]
     for path in ("/etc/fonts", "/etc/ld.so.cache", "/etc/alternatives", "/var/cache/fontconfig"):
         argv += ["--ro-bind-try", path, path]
+    for path in _hidden_folders():
+        argv += ["--tmpfs", str(path)]
     return [*argv, "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/run", "--dir", "/home"]
+
+
+def _hidden_folders() -> list[Path]:
+    """Folders below /usr where people keep checkouts, gold and all; in containers that is usual."""
+    system = Path("/usr")
+    checkout = Path(__file__).resolve().parents[2]
+    folders = [system / "src", system / "local/src", *([checkout] if checkout.is_relative_to(system) else [])]
+    return [folder for folder in folders if folder.is_dir()]
 
 
 def _bubblewrap_problem() -> str | None:

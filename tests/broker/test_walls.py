@@ -111,6 +111,13 @@ def test_inside_the_walls_there_is_nothing_to_find(desktop: Desktop, tmp_path: P
     assert ["drawn"] == rest
 
 
+@pytest.mark.skipif(available().kind is not IsolationKind.BUBBLEWRAP, reason="bubblewrap does not work here")
+@pytest.mark.skipif(not Path("/usr/src").is_dir(), reason="there is nothing to hide")
+def test_a_checkout_among_the_system_programs_is_hidden(desktop: Desktop) -> None:
+    """Containers like to have it in /usr/src, gold and all; the program needs the rest of /usr."""
+    assert "tmpfs /usr/src" in _inside(desktop, "cut -d ' ' -f 1,2 /proc/self/mounts").splitlines()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a desktop its own user")
 def test_with_a_user_of_its_own_the_program_draws_and_reads_nothing_private(
     build_librecad: Build, facts_of: FactsOf, seed: bytes, pid_of: PidOf
