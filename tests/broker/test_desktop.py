@@ -25,6 +25,7 @@ from broker.drivers.librecad_home import seed_home
 from broker.refusal import Refusal
 from contract.actions import Click, Drag, Keypress, Move, TypeText, Wait
 from contract.broker_api import ErrorCode, Verdict
+from tests.waiting import until
 
 pytestmark = pytest.mark.desktop
 
@@ -238,7 +239,7 @@ def test_a_screen_of_another_size_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_screen_that_never_rests_is_unsettled(build_librecad: Build, seed: bytes) -> None:
-    """Waiting is bounded, and the verdict tells."""
+    """Waiting is bounded, and the verdict tells. On a busy machine what never rests may rest once, and is looked at again."""
     driver = build_librecad()
     driver.reset(seed)
     server = desktop_of(driver)._server
@@ -260,12 +261,10 @@ def test_a_screen_that_never_rests_is_unsettled(build_librecad: Build, seed: byt
     thread = threading.Thread(target=blink)
     thread.start()
     try:
-        verdict = driver.act([Move(x=800, y=800)]).frame.verdict
+        until(lambda: driver.act([Move(x=800, y=800)]).frame.verdict is Verdict.UNSETTLED)
     finally:
         stop.set()
         thread.join()
-
-    assert verdict is Verdict.UNSETTLED
 
 
 # -- deaths -------------------------------------------------------------------------------------------------------

@@ -150,7 +150,7 @@ def test_a_killed_controller_leaves_nothing_and_its_batch_is_finished_by_resume(
 @pytest.mark.skipif(not HAS_KEYRING, reason="no kernel keyring here: a token dies with its controller")
 def test_a_rollout_whose_desktop_outlived_its_controller_goes_on_exactly(new_batch: NewBatch) -> None:
     """Same host, no action twice, none left out: the finished trace is one trace."""
-    host = {"kind": "local", "driver": "paper", "orphan_s": 30}
+    host = {"kind": "local", "driver": "paper", "orphan_s": 300}
     batch = new_batch(count=2, max_concurrency=2, turns=30, host=host)
     batch.start()
     batch.wait_until_playing()
@@ -174,7 +174,7 @@ def test_a_rollout_whose_desktop_outlived_its_controller_goes_on_exactly(new_bat
 
 def test_hosts_that_outlived_their_controller_are_found_and_ended(new_batch: NewBatch) -> None:
     """For cron: nonzero while anything is left, zero after `--execute`."""
-    host = {"kind": "local", "driver": "paper", "orphan_s": 60}
+    host = {"kind": "local", "driver": "paper", "orphan_s": 300}
     batch = new_batch(count=2, max_concurrency=2, host=host)
     batch.start()
     batch.wait_until_playing()
