@@ -239,7 +239,7 @@ def test_a_screen_of_another_size_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_screen_that_never_rests_is_unsettled(build_librecad: Build, seed: bytes) -> None:
-    """Waiting is bounded, and the verdict tells. On a busy machine what never rests may rest once, and is looked at again."""
+    """Waiting is bounded, and the verdict tells. On a busy machine the blinking may rest once, so we look again."""
     driver = build_librecad()
     driver.reset(seed)
     server = desktop_of(driver)._server
