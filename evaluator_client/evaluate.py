@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -26,8 +27,8 @@ from contract.broker_api import (
     SaveRequest,
     UploadGrant,
 )
-from contract.errors import BenchError, BrokerError, EvaluationError
-from contract.evaluation_records import EvaluatorName, Stage
+from contract.errors import BenchError, BrokerError, DiskError, EvaluationError
+from contract.evaluation_records import FINAL_STAGES, EvaluatorName, Stage
 from contract.metadata import Metadata
 from contract.phases import Cause
 from contract.records import replace_file
@@ -64,7 +65,8 @@ async def evaluate_rollout(
     """Save, export, render and score on the host that the rollout was played on, then ask the judge if there is one.
 
     `on_fetched` is called once everything has been fetched and the host is not needed any more.
-    Never raises for what the host, the gold, the drawing or the judge did: that is in the result and in `status.json`.
+    Never raises for what the host, the gold, the drawing or the judge did: that is in the result and in `status.json`,
+    which says `failed` too when this was cut off.
     """
     status = StatusFile(run_dir.evaluation, evaluator, utc_now=host.utc_now)
     try:
@@ -82,6 +84,25 @@ async def evaluate_rollout(
         return fail(status, code="evaluator_transport", error=error, cause=error.cause)
     except EvaluationError as error:
         return fail(status, code=error.code, error=error, cause=Cause.EVALUATION_FAILED)
+    except BaseException as error:
+        # Whoever cut it off, or caught a bug of ours, decides what that means; the file says where it stood.
+        _note_break(status, error)
+        raise
+
+
+def _note_break(status: StatusFile, error: BaseException) -> None:
+    if status.status.state in FINAL_STAGES:
+        return
+    is_bug = isinstance(error, Exception)
+    broken = EvaluationError(
+        f"it stopped on {type(error).__name__}: {error}" if is_bug else "it was cut off",
+        code="evaluation_error" if is_bug else "evaluation_interrupted",
+        is_retryable=not is_bug,
+        hint="Evaluate the rollout again.",
+    )
+    # A disk that took the last word away takes no other.
+    with suppress(DiskError):
+        fail(status, code=broken.code, error=broken, cause=Cause.EVALUATION_FAILED)
 
 
 async def _evaluate(
@@ -107,7 +128,7 @@ async def _evaluate(
     if drawing is None:
         return _finish_invalid(status, missing_artifact_score(gold), evaluation)
     await _fetch(host, status, "metadata", dest=evaluation.metadata, request=partial(_request_export, host))
-    metadata, digest = _read_metadata(evaluation.metadata, evaluator)
+    metadata, digest = await host.score_bridge.call(lambda: _read_metadata(evaluation.metadata, evaluator))
     # The scorer may find what the evaluator lets pass, such as nothing left to compare: no render is asked for then.
     verdict = await host.score_bridge.call(
         lambda: score_drawing(candidate=metadata, render=None, gold=gold, candidate_sha256=digest)

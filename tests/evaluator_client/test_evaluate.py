@@ -307,6 +307,64 @@ def test_gold_that_changed_after_preflight_fails_the_evaluation(tmp_path: Path, 
     assert (Stage.FAILED, code) == (result.state, result.failure_code)
 
 
+class StuckAt(Inline):
+    """A bridge that never comes back from one of its calls."""
+
+    def __init__(self, number: int) -> None:
+        self._left = number
+
+    async def call(self, work: Callable[[], T]) -> T:
+        self._left -= 1
+        if self._left == 0:
+            await anyio.sleep_forever()
+        return work()
+
+
+@pytest.mark.parametrize(("number", "stage"), [(2, "exporting"), (4, "exporting"), (6, "rendering")])
+def test_an_evaluation_that_is_cut_off_says_so(tmp_path: Path, number: int, stage: str) -> None:
+    """A host that is lost, or a deadline, must not leave a file that says that it is still going on."""
+
+    async def run() -> None:
+        inline, desk = Inline(), Desk()
+        host = EvaluationHost(
+            broker=desk,
+            lease_id="l-1",
+            uploads=desk,
+            host_bridge=StuckAt(number),
+            score_bridge=inline,
+            utc_now=lambda: NOON,
+        )
+        with anyio.move_on_after(0.01):
+            await evaluate_rollout(
+                run_dir=RunDir(tmp_path), host=host, gold_dir=GOLD, task_id=TASK, evaluator=EZDXF, extension="dxf"
+            )
+
+    anyio.run(run)
+    status = status_of(tmp_path)
+
+    assert status.failure is not None
+    assert (Stage.FAILED, stage, "evaluation_interrupted") == (
+        status.state,
+        status.failure.stage,
+        status.failure.code,
+    )
+
+
+def test_a_bug_of_ours_is_in_the_status_and_travels_on(tmp_path: Path) -> None:
+    """Who caught it names it; the file must not claim that the evaluation goes on."""
+
+    class Broken(Desk):
+        def render(self, request: RenderRequest) -> ArtifactReply:
+            raise RuntimeError("a bug")
+
+    with pytest.raises(RuntimeError, match="a bug"):
+        evaluate(Broken(), tmp_path)
+    failure = status_of(tmp_path).failure
+
+    assert failure is not None
+    assert ("rendering", "evaluation_error", False) == (failure.stage, failure.code, failure.is_retryable)
+
+
 def test_the_judge_is_asked_when_the_host_is_not_needed_any_more(tmp_path: Path) -> None:
     """A host that dies while the judge is waited for takes nothing with it, so the supervisor has to know."""
     fetched = False
