@@ -18,6 +18,8 @@ from evaluator_client.strokes import TURN, Ints
 from evaluator_client.tolerances import Array, Tolerances, row_lengths
 
 _CURVE_POINTS: Final = 65
+# So many pieces of a polyline are compared with those points at once.
+_PIECES: Final = 8_192
 # So many possible partners are looked at: beyond it, only the nearest of each.
 _PAIRS_MAX: Final = 4_000_000
 _NEAREST: Final = 32
@@ -212,10 +214,14 @@ def _farthest(points: Array, polyline: Array, enough: float) -> float:
     square = np.where(square > 0, square, 1.0)
     # The first few points already tell most pairs apart.
     for part in (points[::16], points):
-        apart = part[:, None] - start
-        share = np.clip(np.einsum("ijk,jk->ij", apart, step) / square, 0.0, 1.0)
-        distance = np.linalg.norm(apart - share[..., None] * step, axis=2).min(axis=1)
-        farthest = float(distance.max())
+        nearest = np.full(len(part), np.inf)
+        for begin in range(0, len(start), _PIECES):
+            some = slice(begin, begin + _PIECES)
+            apart = part[:, None] - start[some]
+            share = np.clip(np.einsum("ijk,jk->ij", apart, step[some]) / square[some], 0.0, 1.0)
+            distance = np.linalg.norm(apart - share[..., None] * step[some], axis=2)
+            nearest = np.minimum(nearest, distance.min(axis=1))
+        farthest = float(nearest.max())
         if farthest >= enough:
             return farthest
     return farthest

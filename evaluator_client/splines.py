@@ -15,10 +15,11 @@ _PER_SPAN_MIN: Final = 8
 _PER_SPAN_BOX: Final = 32
 
 
-def flatten_spline(geom: SplineGeom, *, sagitta: float | None) -> Array:
+def flatten_spline(geom: SplineGeom, *, sagitta: float | None, points_max: int) -> Array:
     """Points (k, 3) along the curve, so that chords leave it by at most `sagitta`; None takes a fixed fine step.
 
-    A spline whose knots do not fit its control points is taken as its control polygon.
+    A spline whose knots do not fit its control points is taken as its control polygon, and so is one that has more
+    spans than `points_max`, which no step makes the points exceed.
     """
     control = np.array(geom.control_points, dtype=np.float64).reshape(-1, 3)
     degree, count = geom.degree, len(control)
@@ -32,15 +33,15 @@ def flatten_spline(geom: SplineGeom, *, sagitta: float | None) -> Array:
         return control
     weights = np.array(geom.weights, dtype=np.float64) if len(geom.weights) == count else np.ones(count)
     spans = np.unique(knots[degree : count + 1])
-    if len(spans) < 2:
+    if len(spans) < 2 or len(spans) > points_max:
         return control
     homogeneous = np.concatenate([control * weights[:, None], weights[:, None]], axis=1)
-    per_span = _PER_SPAN_BOX if sagitta is None else _PER_SPAN_MIN
+    per_span = min(_PER_SPAN_BOX if sagitta is None else _PER_SPAN_MIN, points_max // len(spans))
     while True:
         steps = np.linspace(0.0, 1.0, per_span, endpoint=False)
         u = np.append((spans[:-1, None] + np.diff(spans)[:, None] * steps).ravel(), spans[-1])
         points = _evaluate(homogeneous, knots, degree, u)
-        if sagitta is None or 2 * len(points) > _POINTS_MAX:
+        if sagitta is None or 2 * len(points) > min(_POINTS_MAX, points_max):
             return points
         middle = _evaluate(homogeneous, knots, degree, (u[:-1] + u[1:]) / 2)
         if float(np.linalg.norm(middle - (points[:-1] + points[1:]) / 2, axis=1).max()) <= sagitta:

@@ -32,6 +32,10 @@ Ints = NDArray[np.int64]
 # An arc that leaves its chord by half of this share of the chord's length is straight.
 _STRAIGHT_BULGE: Final = 1e-9
 _ELLIPSE_POINTS_MAX: Final = 4_000
+_ELLIPSE_POINTS_MIN: Final = 16
+# All smooth curves of a drawing together, so that no candidate uses up the memory of everything else: honest drawings
+# need some hundred points for each of some dozen curves.
+_SMOOTH_POINTS_MAX: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +120,9 @@ def strokes_of(raw: RawStrokes, tolerances: Tolerances) -> Strokes:
     np.add.at(length, raw.arc_entity, arc_length)
     polylines: list[Array] = []
     polyline_entity: list[int] = []
+    points_max = _share(raw)
     for index, entity in raw.smooth:
-        points = _flattened(entity, tolerances.tau0 / 10)
+        points = _flattened(entity, tolerances.tau0 / 10, points_max=points_max)
         length[index] = polyline_length(points)
         if length[index] > tolerances.degenerate:
             polylines.append(points)
@@ -161,16 +166,21 @@ def _round_ellipse(geom: EllipseGeom) -> Arc:
     return cx, cy, cz, math.hypot(ux, uy), start, TURN if is_full else sweep
 
 
-def _flattened(entity: EllipseEntity | SplineEntity, sagitta: float) -> Array:
+def _share(raw: RawStrokes) -> int:
+    """Points that one smooth curve may have."""
+    return max(_ELLIPSE_POINTS_MIN, _SMOOTH_POINTS_MAX // max(1, len(raw.smooth)))
+
+
+def _flattened(entity: EllipseEntity | SplineEntity, sagitta: float, *, points_max: int) -> Array:
     if isinstance(entity, SplineEntity):
-        return flatten_spline(entity.geom, sagitta=sagitta)
+        return flatten_spline(entity.geom, sagitta=sagitta, points_max=points_max)
     geom = entity.geom
     (ux, uy, uz), sweep = geom.major_axis, geom.end_rad - geom.start_rad
     size = math.sqrt(ux * ux + uy * uy + uz * uz)
     # A chord over the parameter step d leaves the curve by at most size * d^2 / 8.
     step = math.sqrt(8 * sagitta / size) if size else TURN
     # A multiple of four, so that an ellipse and its mirror image meet the same points.
-    count = min(_ELLIPSE_POINTS_MAX, max(16, 4 * math.ceil(sweep / step / 4)))
+    count = min(_ELLIPSE_POINTS_MAX, points_max // 4 * 4, max(_ELLIPSE_POINTS_MIN, 4 * math.ceil(sweep / step / 4)))
     t = geom.start_rad + sweep * np.linspace(0.0, 1.0, count + 1)
     u, v = np.array([ux, uy, uz]), np.array([-uy, ux, 0.0]) * geom.ratio
     points: Array = np.array(geom.center) + np.outer(np.cos(t), u) + np.outer(np.sin(t), v)
@@ -191,7 +201,8 @@ def area_points(entity: FillEntity | HatchEntity) -> list[Point]:
 
 def reference_box(facts: Facts, raw: RawStrokes) -> tuple[Array, Array]:
     """Box around curves, areas and bodies; around points, then around texts, only when there is nothing else."""
-    corners = [point for _, entity in raw.smooth for point in _smooth_corners(entity)]
+    points_max = _share(raw)
+    corners = [point for _, entity in raw.smooth for point in _smooth_corners(entity, points_max=points_max)]
     for area in facts.areas:
         corners += area_points(area)
     for body in facts.bodies:
@@ -223,9 +234,11 @@ def _arc_points(arcs: Array, angle: Array) -> Array:
     return points
 
 
-def _smooth_corners(entity: EllipseEntity | SplineEntity) -> Iterator[Point]:
+def _smooth_corners(entity: EllipseEntity | SplineEntity, *, points_max: int) -> Iterator[Point]:
     if isinstance(entity, SplineEntity):
-        yield from flatten_spline(entity.geom, sagitta=None).tolist()
+        points = flatten_spline(entity.geom, sagitta=None, points_max=points_max)
+        if len(points):
+            yield from (points.min(axis=0).tolist(), points.max(axis=0).tolist())
         return
     geom = entity.geom
     (cx, cy, cz), (ux, uy, _) = geom.center, geom.major_axis

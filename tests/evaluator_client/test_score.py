@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import subprocess
 import sys
 from functools import cache
@@ -17,11 +18,14 @@ from broker.evaluator.render import render_flats
 from broker.evaluator.version import EVALUATOR_VERSION
 from contract.errors import EvaluationError
 from contract.gold import Entry, SelfCheck
-from contract.metadata import Metadata
+from contract.metadata import EllipseEntity, EllipseGeom, Metadata, SplineGeom
 from contract.records import dump_pretty
 from evaluator_client.gold import GoldEntry, load_entry, verify_cache
 from evaluator_client.gold_writer import write_entry
 from evaluator_client.score import ScoredDrawing, score_drawing
+from evaluator_client.splines import flatten_spline
+from evaluator_client.strokes import split_curves, strokes_of
+from evaluator_client.tolerances import tolerances_for
 from tests.sketches import gold, line, metadata, plate
 
 DATA = Path(__file__).parent / "data"
@@ -304,3 +308,27 @@ def test_the_gold_of_an_older_evaluator_stays_readable() -> None:
     assert [] == verify_cache(folder)
     assert 3 == gold.metadata.schema_version
     assert 1.0 == score_drawing(candidate=gold.metadata, render=gold.render, gold=gold).score.deterministic
+
+
+def test_very_many_smooth_curves_share_a_bounded_number_of_points() -> None:
+    """A candidate must not use up the memory of everything else that is played beside it."""
+    geom = EllipseGeom(center=(0, 0, 0), major_axis=(1e5, 0, 0), ratio=0.5, start_rad=0.0, end_rad=math.tau)
+    facts, _ = drawn("plate")
+    look = facts.entities[0].model_dump() | {"kind": "ellipse", "dxf_type": "ELLIPSE", "geom": geom.model_dump()}
+    ellipse = EllipseEntity.model_validate(look)
+
+    strokes = [strokes_of(split_curves([ellipse] * count), tolerances_for(100.0, None)) for count in (1, 10_000)]
+
+    assert [4_001, 1_010_000] == [sum(map(len, each.polylines)) for each in strokes]
+
+
+def test_a_spline_has_no_more_points_than_it_may() -> None:
+    """However many control points it has."""
+    control = [(float(k), float(k * k % 7), 0.0) for k in range(60)]
+    knots = [0.0] * 4 + [float(k) for k in range(1, 57)] + [57.0] * 4
+    geom = SplineGeom(degree=3, control_points=control, knots=knots, weights=[], fit_points=[], is_closed=False)
+    counts = [len(flatten_spline(geom, sagitta=1e-9, points_max=most)) for most in (10**6, 300, 50)]
+
+    assert counts[0] > 2_000
+    assert 57 < counts[1] <= 300
+    assert len(control) == counts[2], "the control polygon"
