@@ -10,7 +10,7 @@ import io
 import math
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from ezdxf.math import BSpline, Vec3
@@ -30,6 +30,7 @@ _WHITE: Final = 255
 # A curve is drawn by chords that leave it by at most this much.
 _SAGITTA_PX: Final = 0.1
 _CHORDS_MAX: Final = 4_000
+_CHORDS_MIN: Final = 8
 # Pattern lines closer than this would only make a grey area.
 _PATTERN_GAP_PX: Final = 2.0
 _PNG_LEVEL: Final = 6
@@ -38,6 +39,8 @@ _PNG_LEVEL: Final = 6
 # cannot be rendered would be our fault. No honest sheet comes near: the area is that of five hundred black sheets.
 PATTERN_STROKES_MAX: Final = 400_000
 AREA_PX_MAX: Final = 1_000_000_000
+# Curves behind this many chords are drawn by the fewest.
+CHORDS_MAX: Final = 4_000_000
 # Letters are drawn, turned and pasted: a pixel of theirs takes as long as so many of an area.
 _LETTER_SHARE: Final = 10
 # What a pattern counts for at least, in strokes.
@@ -73,6 +76,7 @@ class _Sheet:
         self._pen = ImageDraw.Draw(self._image)
         self._strokes_left = PATTERN_STROKES_MAX
         self._area_left_px = AREA_PX_MAX
+        self._chords_left = CHORDS_MAX
 
     def draw(self, flat: Flat) -> None:
         """Add one entity."""
@@ -90,7 +94,9 @@ class _Sheet:
             for points in shape.strokes(0.0) if shape.strokes else ():
                 self._line(np.array([(p.x, p.y) for p in points]))
         else:
-            for stroke in _curve(kind, geom, self._scale):
+            detail = self._detail(len(geom["vertices"]) if kind == "polyline" else 1)
+            for stroke in _curve(kind, geom, detail):
+                self._chords_left -= len(stroke)
                 self._line(stroke)
         if shape.lettering is not None:
             self._letter(shape.lettering)
@@ -100,6 +106,10 @@ class _Sheet:
         buffer = io.BytesIO()
         self._image.save(buffer, "PNG", compress_level=_PNG_LEVEL)
         return buffer.getvalue()
+
+    def _detail(self, pieces: int) -> _Detail:
+        """For a curve of so many pieces: once the picture's chords are used up, each gets only the fewest."""
+        return _Detail(self._scale, min(_CHORDS_MAX, max(_CHORDS_MIN, self._chords_left // max(1, pieces))))
 
     def _is_outside(self, box: dict[str, Any]) -> bool:
         low, high = self._pixels(_array([box["min"]]))[0], self._pixels(_array([box["max"]]))[0]
@@ -128,7 +138,11 @@ class _Sheet:
 
     def _hatch(self, geom: dict[str, Any], flat: Flat) -> None:
         if geom["is_solid"]:
-            self._fill([_outline(loop, self._scale) for loop in geom["loops"]])
+            detail = self._detail(sum(len(loop["vertices"]) for loop in geom["loops"]))
+            loops = [(loop["vertices"], loop["bulges"]) for loop in geom["loops"]]
+            outlines = [_polyline(vertices, bulges, is_closed=True, detail=detail) for vertices, bulges in loops]
+            self._chords_left -= sum(map(len, outlines))
+            self._fill(outlines)
             return
         if flat.shape.strokes is None or self._strokes_left <= 0:
             return
@@ -206,65 +220,67 @@ def _array(points: Sequence[Sequence[float]]) -> Stroke:
     return np.array([point[:2] for point in points], dtype=np.float64).reshape(-1, 2)
 
 
-def _chords(radius: float, sweep: float, scale: float) -> int:
-    radius_px = max(radius * scale, 1e-9)
-    step = 2 * math.acos(max(0.0, 1 - _SAGITTA_PX / radius_px)) if radius_px > _SAGITTA_PX else math.pi / 2
-    return min(_CHORDS_MAX, max(8, math.ceil(sweep / step)))
+class _Detail(NamedTuple):
+    """How finely curves are drawn: pixels of a drawing unit, and the most chords that a full turn has."""
+
+    scale: float
+    chords_max: int
+
+    def chords(self, radius: float, sweep: float) -> int:
+        radius_px = max(radius * self.scale, 1e-9)
+        step = 2 * math.acos(max(0.0, 1 - _SAGITTA_PX / radius_px)) if radius_px > _SAGITTA_PX else math.pi / 2
+        return min(self.chords_max, max(_CHORDS_MIN, math.ceil(sweep / step)))
 
 
-def _curve(kind: str, geom: dict[str, Any], scale: float) -> Iterator[Stroke]:
+def _curve(kind: str, geom: dict[str, Any], detail: _Detail) -> Iterator[Stroke]:
     match kind:
         case "line":
             yield _array([geom["start"], geom["end"]])
         case "polyline":
-            yield _polyline(geom["vertices"], geom["bulges"], is_closed=geom["is_closed"], scale=scale)
+            yield _polyline(geom["vertices"], geom["bulges"], is_closed=geom["is_closed"], detail=detail)
         case "circle":
-            yield _arc(geom["center"], geom["radius"], 0.0, TURN, scale)
+            yield _arc(geom["center"], geom["radius"], 0.0, TURN, detail)
         case "arc":
             start, end = math.radians(geom["start_deg"]), math.radians(geom["end_deg"])
-            yield _arc(geom["center"], geom["radius"], start, (end - start) % TURN or TURN, scale)
+            yield _arc(geom["center"], geom["radius"], start, (end - start) % TURN or TURN, detail)
         case "ellipse":
-            yield _ellipse(geom, scale)
+            yield _ellipse(geom, detail)
         case "spline":
-            yield _spline(geom)
-
-
-def _outline(loop: dict[str, Any], scale: float) -> Stroke:
-    return _polyline(loop["vertices"], loop["bulges"], is_closed=True, scale=scale)
+            yield _spline(geom, detail)
 
 
 def _polyline(
-    vertices: Sequence[tuple[float, float, float]], bulges: Sequence[float], *, is_closed: bool, scale: float
+    vertices: Sequence[tuple[float, float, float]], bulges: Sequence[float], *, is_closed: bool, detail: _Detail
 ) -> Stroke:
     if any(bulges):
         size = max(math.dist(vertices[0], vertex) for vertex in vertices)
-        step = TURN / _chords(size, TURN, scale)
+        step = TURN / detail.chords(size, TURN)
         flat = flatten_bulges([Vec3(v) for v in vertices], bulges, is_closed=is_closed, step_rad=step)
-        points = np.array([(p.x, p.y) for p in flat])
+        points = np.fromiter((part for p in flat for part in (p.x, p.y)), dtype=np.float64).reshape(-1, 2)
     else:
         points = _array(vertices)
     return np.concatenate([points, points[:1]]) if is_closed and len(points) else points
 
 
-def _arc(center: Sequence[float], radius: float, start: float, sweep: float, scale: float) -> Stroke:
-    angles = start + sweep * np.linspace(0.0, 1.0, _chords(radius, sweep, scale) + 1)
+def _arc(center: Sequence[float], radius: float, start: float, sweep: float, detail: _Detail) -> Stroke:
+    angles = start + sweep * np.linspace(0.0, 1.0, detail.chords(radius, sweep) + 1)
     return np.stack([center[0] + radius * np.cos(angles), center[1] + radius * np.sin(angles)], axis=1)
 
 
-def _ellipse(geom: dict[str, Any], scale: float) -> Stroke:
+def _ellipse(geom: dict[str, Any], detail: _Detail) -> Stroke:
     (cx, cy, _), (ux, uy, _) = geom["center"], geom["major_axis"]
     vx, vy = -uy * geom["ratio"], ux * geom["ratio"]
     sweep = geom["end_rad"] - geom["start_rad"]
-    t = geom["start_rad"] + sweep * np.linspace(0.0, 1.0, _chords(math.hypot(ux, uy), sweep, scale) + 1)
+    t = geom["start_rad"] + sweep * np.linspace(0.0, 1.0, detail.chords(math.hypot(ux, uy), sweep) + 1)
     return np.stack([cx + ux * np.cos(t) + vx * np.sin(t), cy + uy * np.cos(t) + vy * np.sin(t)], axis=1)
 
 
-def _spline(geom: dict[str, Any]) -> Stroke:
+def _spline(geom: dict[str, Any], detail: _Detail) -> Stroke:
     points = geom["control_points"]
     if len(points) <= geom["degree"]:
         return _array(points)
     curve = BSpline(points, order=geom["degree"] + 1, knots=geom["knots"] or None, weights=geom["weights"] or None)
-    return _array([point.xyz for point in curve.approximate(min(_CHORDS_MAX, 24 * len(points)))])
+    return _array([point.xyz for point in curve.approximate(min(detail.chords_max, 24 * len(points)))])
 
 
 def _clipped(start: Stroke, step: Stroke, size_px: tuple[int, int]) -> Iterator[tuple[int, int, int, int]]:

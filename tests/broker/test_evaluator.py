@@ -395,6 +395,32 @@ def test_patterns_take_only_so_many_strokes_and_curves_are_shown_all_the_same(mo
     assert (picture < 223).any(axis=0).sum() > 100, "the line is there"
 
 
+def test_curves_behind_so_many_chords_are_drawn_by_the_fewest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are still there: fifty circles, and a polyline of as many half circles."""
+    laid: list[int] = []
+    real = _Sheet._pieces
+
+    def counted(sheet: _Sheet, start: Any, step: Any) -> None:
+        laid.append(len(start))
+        real(sheet, start, step)
+
+    def build(msp: Any) -> None:
+        for k in range(50):
+            msp.add_circle((k + 20, 40), 20)
+        msp.add_lwpolyline([(k, 70 * (k % 2), 1.0) for k in range(50)], format="xyb")
+
+    monkeypatch.setattr(_Sheet, "_pieces", counted)
+    whole = rendered(saved(build))
+    before, laid = laid, []
+    monkeypatch.setattr(render_module, "CHORDS_MAX", 500)
+    less = rendered(saved(build))
+
+    assert sum(before) > 4_000
+    assert sum(laid) < 1_300
+    ink = [int((np.asarray(Image.open(io.BytesIO(png))) < 223).sum()) for png in (whole, less)]
+    assert ink[1] > 0.5 * ink[0]
+
+
 def test_areas_and_letters_take_only_so_many_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first ones are drawn, what follows the bound is not; without the bound the sheet would be dark."""
 
