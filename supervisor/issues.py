@@ -119,6 +119,7 @@ PREFLIGHT_CODES: Final = EC2_CODES | frozenset(
         "evaluator_version_mismatch",
         # Where the output goes
         "output_exists",
+        "output_in_run_folder",
         "output_not_writable",
         "disk_space",
         # The run folder of a batch that is to be resumed

@@ -39,6 +39,10 @@ def output_folder(subject: Subject) -> Finding:
     if problem:
         hint = "Name a new folder with --output-dir; a batch never writes into an old one."
         return Finding(problem, (Issue("output_exists", problem, hint, "--output-dir"),))
+    if (batch := _batch_around(folder)) is not None:
+        message = f"{folder} is inside of the run folder {batch}"
+        hint = "Name a folder outside of it with --output-dir: the record of a batch is its own."
+        return Finding(message, (Issue("output_in_run_folder", message, hint, "--output-dir"),))
     parent = _nearest(folder)
     if not parent.is_dir():
         message = f"{folder} cannot be made: {parent} is not a folder"
@@ -99,6 +103,11 @@ def _exists_problem(folder: Path) -> str | None:
     if not folder.is_dir():
         return f"{folder} exists and is no folder"
     return f"{folder} exists and is not empty" if any(folder.iterdir()) else None
+
+
+def _batch_around(folder: Path) -> Path | None:
+    """The run folder of another batch that this folder would stand in."""
+    return next((parent for parent in folder.resolve().parents if BatchDir(parent).state.is_file()), None)
 
 
 def _nearest(folder: Path) -> Path:

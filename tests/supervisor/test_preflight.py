@@ -290,6 +290,7 @@ def test_every_listed_code_is_tried() -> None:
         # test_bad_configs.py
         "credential_invalid",
         "output_exists",
+        "output_in_run_folder",
         "output_not_writable",
         "disk_space",
         "run_folder_invalid",
@@ -475,6 +476,18 @@ def test_the_paper_driver_needs_no_program_and_no_display(plan_world: Any) -> No
     plan_world.machine.is_isolated = False
 
     assert [] == plan_world.plan().codes
+
+
+def test_no_output_stands_inside_of_another_batch(plan_world: Any) -> None:
+    """A re-run of the nightly's rollout must not end up in the nightly's record."""
+    nightly = plan_world.root / "nightly"
+    (nightly / "rollouts" / "r-1").mkdir(parents=True)
+    (nightly / "batch-state.json").write_text("{}")
+    (plan_world.root / "link").symlink_to(nightly / "rollouts")
+
+    assert ["output_in_run_folder"] == plan_world.plan("--output-dir", str(nightly / "rollouts/r-1/again")).codes
+    assert ["output_in_run_folder"] == plan_world.plan("--output-dir", str(plan_world.root / "link" / "again")).codes
+    assert [] == plan_world.plan("--output-dir", str(plan_world.root / "nightly-again")).codes
 
 
 def test_the_output_folder_may_be_empty_but_not_used(plan_world: Any) -> None:
