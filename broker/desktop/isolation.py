@@ -172,8 +172,8 @@ def _bubblewrap() -> list[str]:
             argv += ["--ro-bind", str(folder), str(folder)]
     for path in ("/etc/fonts", "/etc/ld.so.cache", "/etc/alternatives", "/var/cache/fontconfig"):
         argv += ["--ro-bind-try", path, path]
-    for path in _hidden_folders():
-        argv += ["--tmpfs", str(path)]
+    for hidden in _hidden_folders():
+        argv += ["--tmpfs", str(hidden)]
     return [*argv, "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/run", "--dir", "/home"]
 
 
