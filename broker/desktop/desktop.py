@@ -26,7 +26,7 @@ from broker.desktop.isolation import (
 )
 from broker.desktop.openbox import start_openbox
 from broker.desktop.processes import Process, spawn, wait_readable, when_ended
-from broker.desktop.xlink import XLink
+from broker.desktop.xlink import WM_S_MAX, XLink
 from broker.desktop.xserver import XServer, start_xserver
 from broker.frame import Frame
 from broker.refusal import Refusal
@@ -313,7 +313,7 @@ class Desktop:
         window manager, which gives it the keyboard, and the program learns of that: hence two rounds.
         """
         for _ in range(2):
-            self.link.pass_window_manager()
+            self.link.pass_window_manager(min(WM_S_MAX, self._hang_s))
             if self._main_window:
                 self._ping()
                 self._ping()

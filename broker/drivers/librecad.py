@@ -102,14 +102,20 @@ class LibreCadDriver:
             desktop = self._ready_desktop()
             performed = 0
             settled: Settled | None = None
+            is_display_lost = False
             try:
                 for action in actions:
                     if isinstance(action, Finish):
                         break
                     settled = self._outlive(desktop, functools.partial(desktop.perform, action))
                     performed += 1
+            except Refusal as error:
+                is_display_lost = error.code is ErrorCode.DISPLAY_DIED
+                raise
             finally:
-                desktop.release_all()
+                # An X server that hangs would be asked for ever what is held down.
+                if not is_display_lost:
+                    desktop.release_all()
             if settled is None or not settled.is_quiet:
                 settled = self._outlive(desktop, lambda: desktop.settle(FINAL_S_MAX))
             return Acted(performed=performed, frame=desktop.look(settled))

@@ -325,6 +325,17 @@ def test_a_program_that_hangs_is_named(build_librecad: Build, seed: bytes, pid_o
     assert driver.state() == "cad_hung"
 
 
+@pytest.mark.parametrize("name", ["Xvfb", "openbox"])
+def test_a_display_that_hangs_is_named(build_librecad: Build, seed: bytes, pid_of: PidOf, name: str) -> None:
+    """Nobody waits for ever for what it does not say."""
+    driver = build_librecad(hang_s=0.5)
+    driver.reset(seed)
+    os.kill(pid_of(driver, name), signal.SIGSTOP)
+
+    assert code_of(lambda: driver.act([Keypress(keys=["esc"])])) is ErrorCode.DISPLAY_DIED
+    assert driver.state() == "display_died"
+
+
 def test_a_model_that_quits_the_program_is_shown_it_again(
     build_librecad: Build, facts_of: FactsOf, seed: bytes
 ) -> None:
