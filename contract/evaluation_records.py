@@ -82,7 +82,7 @@ class EvaluationStatus(Record):
     updated_at: UtcTime
     history: list[StageEntry]
     evaluator: EvaluatorName
-    # Calls made, by stage: above 1 where a call had to be repeated.
+    # Calls made, by stage, repeated ones too; exporting takes two, of which the first saves the drawing.
     attempts: dict[str, int]
     failure: Failure | None
     files: dict[str, Sha256]
