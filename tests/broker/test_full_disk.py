@@ -16,7 +16,7 @@ from contract.broker_api import ErrorCode
 
 pytestmark = pytest.mark.desktop
 
-LINES = TypeText(text="".join(f"line {n},0 {n},100 k\n" for n in range(60)))
+CIRCLE = TypeText(text="circle 60,40 22 k\n")
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_a_drawing_that_a_full_disk_cut_off_is_refused(small_disk: Path, seed: b
     """It would be scored as if the model had drawn no more. LibreCAD takes it for saved, so room again is too late."""
     driver = LibreCadDriver(small_disk, base_env={"PATH": os.environ["PATH"]})
     driver.reset(seed)
-    driver.act([LINES])
+    driver.act([CIRCLE])
     filler = small_disk / "filler"
     facts = os.statvfs(small_disk)
     filler.write_bytes(bytes(facts.f_bavail * facts.f_frsize))

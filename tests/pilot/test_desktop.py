@@ -84,10 +84,12 @@ async def test_a_broker_that_stays_busy_is_given_up() -> None:
 
 
 def test_a_legal_batch_never_meets_a_deadline() -> None:
-    """Long waits, long texts and long batches take the time they take."""
+    """Long waits, long texts, long ways and long batches take the time they take."""
     assert 31 == allowance_s([Wait(seconds=30)])
     assert 201 == allowance_s([TypeText(text="x" * 20_000)])
     assert 101 == allowance_s([Drag(path=[[0, 0]] * 10_000, button="left", modifiers=[])])
+    way = [[0, 0], [1_000, 900]] * 500
+    assert pytest.approx(1 + 10 + 199.8) == allowance_s([Drag(path=way, button="left", modifiers=[])])
     assert 5_000 == allowance_s([CLICK] * 5_000)
 
 
