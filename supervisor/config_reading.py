@@ -49,7 +49,8 @@ class Draft:
 
     `root` is where relative paths start. `unusable` names the fields whose value is a placeholder or a default that the
     operator did not mean: `mode`, `host`, or one field of a piece, like `host.lease_s`.
-    `positions[i]` is the index in the file of `config.rollouts[i]`: unreadable entries are left out.
+    `positions[i]` is the index in the file of `config.rollouts[i]`: unreadable entries are left out, but for those of
+    which only the rollout_id is wrong; here it is `unreadable-<index>`.
     `unreadable_enabled` counts the entries that are left out and do not say `"enabled": false`.
     """
 
@@ -235,7 +236,10 @@ def _take_out(raw: dict[str, Any], error: ErrorDetails, *, unusable: set[str], u
         # Without the unknown field the rest of its object is as good as any.
         _delete(raw, loc)
     elif top == "rollouts" and len(loc) >= 2 and isinstance(loc[1], int):
-        if error["type"] == "missing" or len(loc) == 2 or not _is_optional(str(loc[2])):
+        if loc[2:] == ("rollout_id",):
+            # What else is wrong with the entry is said all the same.
+            raw["rollouts"][loc[1]]["rollout_id"] = f"unreadable-{loc[1]}"
+        elif error["type"] == "missing" or len(loc) == 2 or not _is_optional(str(loc[2])):
             unreadable.add(loc[1])
         else:
             _delete(raw, loc[:3])

@@ -69,6 +69,22 @@ def test_every_repeated_key_is_said_with_its_place(plan_world: Any) -> None:
     assert 2 == ran.exit_code
 
 
+def test_an_entry_without_a_right_id_is_checked_like_the_others(plan_world: Any) -> None:
+    """Whoever mends the id has not to plan again to learn that task and key are wrong too."""
+    plan_world.config["rollouts"][0] = {"rollout_id": "Not an id", "task": "dto", "provider": "openai", "model": "gpt"}
+    plan_world.config |= {"pricing": "unpriced", "task_suite": None}
+
+    ran = plan_world.plan("--skip-direct-model-check")
+
+    assert [
+        ("wrong_value", "rollouts[0].rollout_id"),
+        ("task_missing", "rollouts[0].task"),
+        ("credential_missing", "rollouts[0].provider"),
+        ("cache_missing", "evaluator.gold_cache"),
+    ] == _issues(ran)
+    assert 2 == ran.exit_code
+
+
 @pytest.mark.parametrize("depth", [150, 205, 300, 20_000])
 def test_a_deep_document_is_refused_in_words(plan_world: Any, depth: int) -> None:
     """Three readers take three depths; none of them may end the command."""
