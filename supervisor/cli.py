@@ -196,7 +196,8 @@ def reconcile(*, run_dir: Path | None, everything: bool, runs: Path, execute: bo
 
 
 @autocad_bench.command(
-    epilog="Exit status: 0 all re-scored; 1 something could not be re-scored; 3 the judge cannot be asked."
+    epilog="Exit status: 0 all re-scored; 1 something could not be re-scored; 2 the folder or a config cannot be used; "
+    "3 the judge cannot be asked."
 )
 @click.argument("folder", type=FOLDER)
 @click.argument("rollout_id", required=False)
