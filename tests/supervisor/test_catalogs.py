@@ -330,9 +330,11 @@ def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(world: Any, key
     world.environment["OPENAI_API_KEY"] = key
 
     ran = world.plan()
+    models = world.bench("models", "--provider", "openai", "--config", str(world.config_path))
 
-    assert ["catalog_refused"] == ran.codes
-    assert key not in ran.stdout + ran.stderr
+    assert ["credential_invalid"] == ran.codes
+    assert "no HTTP header may have" in models.stdout
+    assert key not in ran.stdout + ran.stderr + models.stdout + models.stderr
 
 
 def test_the_key_never_follows_a_page_to_another_host(server: ListServer) -> None:
