@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import threading
@@ -142,6 +143,20 @@ def test_the_settings_hold_no_boolean_word(tmp_path: Path) -> None:
     assert "EvaluateCommandOnSpace=1" in settings
 
 
+def test_no_cursor_blinks(build_librecad: Build, seed: bytes) -> None:
+    """A frame would depend on the moment at which it is taken. A blinking cursor changes twice a second."""
+    driver = build_librecad()
+    driver.reset(seed)
+    driver.act([TypeText(text="line")])
+    digests = []
+    for _ in range(12):
+        desktop_of(driver).pause(0.15)
+        digests.append(desktop_of(driver).eyes.digest())
+
+    # The status bar forgets its message once.
+    assert sum(one != other for one, other in itertools.pairwise(digests)) <= 1
+
+
 # The fifth trap, letters lost after the start, is `test_drawing_shows_and_is_saved` of the conformance suite.
 
 # -- input --------------------------------------------------------------------------------------------------------
@@ -225,6 +240,17 @@ def test_a_dialog_is_modal_until_it_is_closed(build_librecad: Build, seed: bytes
 def test_a_desktop_without_a_window_is_black(desktop: Desktop) -> None:
     """The pointer alone is no picture."""
     assert desktop.look(Settled(is_quiet=True, took_s=0)).verdict is Verdict.BLACK
+
+
+def test_a_frame_shows_the_pointer(desktop: Desktop) -> None:
+    """A model that cannot see where it points cannot learn from where it clicked. Most ways of capture leave it out."""
+    frames = []
+    for x, y in ((300, 300), (900, 700), (300, 300)):
+        desktop.hands.rest_pointer(x, y)
+        desktop.eyes.wait_quiet(deadline=time.monotonic() + 5, doze=time.sleep)
+        frames.append(desktop.look(Settled(is_quiet=True, took_s=0)).sha256)
+
+    assert frames[0] == frames[2] != frames[1]
 
 
 def test_a_screen_of_another_size_is_named(tmp_path: Path) -> None:
