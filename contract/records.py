@@ -185,6 +185,7 @@ class LineAppender:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.bytes_written = 0
+        self._may_be_torn = False
         try:
             self._descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
             self._end_torn_line()
@@ -197,11 +198,15 @@ class LineAppender:
             _write_all(self._descriptor, b"\n")
 
     def append(self, record: Record | dict[str, Any]) -> None:
-        """Add one line. Raises `DiskError`."""
+        """Add one line. Raises `DiskError`; the part of it that may then stand in the file spoils no later line."""
         line = record.model_dump_json().encode() if isinstance(record, Record) else orjson.dumps(record)
         try:
+            if self._may_be_torn:
+                self._end_torn_line()
+                self._may_be_torn = False
             _write_all(self._descriptor, line + b"\n")
         except OSError as error:
+            self._may_be_torn = True
             raise disk_error(self.path, error) from error
         self.bytes_written += len(line) + 1
 

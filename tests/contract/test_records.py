@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -286,6 +287,26 @@ def test_lines_are_appended_and_a_torn_one_is_stepped_over(tmp_path: Path) -> No
 
     assert [1, None] == [line.get("n") for line in read_lines(path)]
     assert b"\n" == path.read_bytes()[-1:]
+
+
+def test_a_line_that_a_full_disk_cut_off_swallows_no_later_one(tmp_path: Path) -> None:
+    """Its writer lives on, and there may be room again."""
+    path = tmp_path / "lines.jsonl"
+    lines = LineAppender(path)
+    lines.append({"n": 1})
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (12, limits[1]))
+    try:
+        for _ in range(2):
+            with pytest.raises(DiskError, match="File too large"):
+                lines.append({"n": 2})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    lines.append({"n": 3})
+    lines.close()
+
+    assert b'{"n":1}\n{"n"' == path.read_bytes()[:12]
+    assert [1, 3] == [line["n"] for line in read_lines(path)]
 
 
 def test_lines_of_a_missing_file_are_none(tmp_path: Path) -> None:
