@@ -81,9 +81,17 @@ def batch_table(state: BatchState, *, now: datetime) -> Table:
     """What plays first, then what ended last, then what waits."""
     mean_s = _mean_duration_s(state)
     rows = sorted(state.rollouts, key=lambda row: (_rank(row), -_when(row)))
-    table = Table(title=f"{state.benchmark}  {state.batch_id}", caption=_caption(state, mean_s), expand=False)
+    # Without lines between columns, which would take the place of the numbers on a terminal of 80 characters.
+    table = Table(
+        title=f"{state.benchmark}  {state.batch_id}",
+        caption=_caption(state, mean_s),
+        box=None,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+    # Columns that may wrap are the first to be made narrower; their cells are cut all the same.
     for name in ("rollout", "model", "task", "phase"):
-        table.add_column(name, overflow="ellipsis", no_wrap=True)
+        table.add_column(name, overflow="ellipsis")
     for name in ("turn", "actions", "cost", "elapsed", "ETA"):
         table.add_column(name, justify="right", no_wrap=True)
     columns: list[list[Text]] = [[] for _ in table.columns]
@@ -105,7 +113,7 @@ def batch_table(state: BatchState, *, now: datetime) -> Table:
             # Names are the operator's words, and no markup.
             column.append(Text(cell) if isinstance(cell, str) else cell)
     # One cell of many lines for each column: a row each would cost three times as much to draw.
-    table.add_row(*(Text("\n").join(column) for column in columns))
+    table.add_row(*(Text("\n", no_wrap=True, overflow="ellipsis").join(column) for column in columns))
     return table
 
 

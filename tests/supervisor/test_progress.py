@@ -6,6 +6,7 @@ import io
 import itertools
 from dataclasses import replace
 from datetime import timedelta
+from decimal import Decimal
 
 import anyio
 from rich.console import Console
@@ -23,8 +24,8 @@ def row(number: int, phase: Phase, **changes: object) -> RolloutRow:
     )
 
 
-def drawn(batch: BatchState, *, after_s: float = 90) -> str:
-    console = Console(file=io.StringIO(), width=160, force_terminal=False)
+def drawn(batch: BatchState, *, after_s: float = 90, width: int = 160) -> str:
+    console = Console(file=io.StringIO(), width=width, force_terminal=False)
     console.print(batch_table(batch, now=START + timedelta(seconds=after_s)))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
@@ -58,6 +59,18 @@ def test_the_table_shows_what_plays_first_and_when_it_may_end() -> None:
     assert "0:00:40" in text
     assert "0:00:20" in text
     assert "1 of 3 ended" in text
+
+
+def test_a_terminal_of_80_characters_shows_every_number_whole() -> None:
+    """Names are cut before numbers are: half a cost or half a clock says nothing."""
+    playing = row(0, Phase.HANDED_OFF, turns=123, actions_used=4999, cost_usd=Decimal("12.34"), started_at=START)
+    ended = row(1, Phase.FINISHED, outcome=Outcome.SCORED, started_at=START, finished_at=START + timedelta(hours=2))
+    named = {"rollout_id": "claude-fable-gear-cover", "model": "a-model-with-a-long-name", "task_id": "gear-cover"}
+    text = drawn(state(playing.model_copy(update=named), ended), after_s=3600, width=80)
+
+    (line,) = (line for line in text.splitlines() if "4999" in line)
+    assert ["123", "4999", "$12.34", "1:00:00", "1:00:00"] == line.split()[-5:]
+    assert max(len(line) for line in text.splitlines()) <= 80
 
 
 def test_a_batch_of_hundreds_stays_on_the_screen() -> None:
@@ -122,6 +135,6 @@ def test_a_terminal_gets_a_table_and_a_pipe_gets_lines() -> None:
         assert isinstance(console.file, io.StringIO)
         return console.file.getvalue()
 
-    assert "┃" in show(is_terminal=True)
+    assert "ETA" in show(is_terminal=True)
     assert "starting -> handed_off" not in show(is_terminal=True)
     assert "r-1: starting -> handed_off\n" == show(is_terminal=False)
