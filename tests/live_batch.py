@@ -56,7 +56,6 @@ class LiveBatch:
     options: tuple[str, ...] = ()
     process: subprocess.Popen[bytes] | None = None
     torn: list[str] = field(default_factory=list)
-    looks: int = 0
     _watcher: threading.Thread | None = None
 
     @property
@@ -196,15 +195,17 @@ class LiveBatch:
         self._watcher.start()
 
     def _watch(self, process: subprocess.Popen[bytes]) -> None:
-        path = self.batch_dir.state
+        path, content = self.batch_dir.state, b""
         while process.poll() is None:
+            before = content
             try:
                 content = path.read_bytes()
             except FileNotFoundError:
                 continue
             finally:
                 time.sleep(0.002)
-            self.looks += 1
+            if content == before:
+                continue
             try:
                 BatchState.model_validate_json(content)
             except ValueError as error:
