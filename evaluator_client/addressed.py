@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Final
 
-from contract.metadata import DimensionEntity, TextEntity
+from contract.entities import DimensionEntity, TextEntity
 from evaluator_client.annotation import normalised
 
 _PATTERNS: Final = (

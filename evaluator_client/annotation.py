@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from contract.metadata import DimensionEntity, TextEntity
+from contract.entities import DimensionEntity, TextEntity
 from evaluator_client.assignment import assign
 from evaluator_client.strokes import Ints
 from evaluator_client.tolerances import Array

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from contract.metadata import FillEntity, HatchEntity
+from contract.entities import FillEntity, HatchEntity
 from evaluator_client.strokes import TURN, bulged_pieces
 from evaluator_client.tolerances import Array
 

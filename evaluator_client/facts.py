@@ -8,26 +8,23 @@ from typing import Any, Final
 
 import numpy as np
 
-from contract.metadata import (
+from contract.entities import (
     ArcEntity,
-    Body,
     CircleEntity,
     DimensionEntity,
     EllipseEntity,
     Entity,
     FillEntity,
     HatchEntity,
-    Layout,
     LineEntity,
     MeshEntity,
-    Metadata,
     PointEntity,
     PolylineEntity,
-    SizedBox,
     SolidEntity,
     SplineEntity,
     TextEntity,
 )
+from contract.metadata import Body, Layout, Metadata, SizedBox
 
 CurveEntity = LineEntity | PolylineEntity | ArcEntity | CircleEntity | EllipseEntity | SplineEntity
 BodyEntity = MeshEntity | SolidEntity

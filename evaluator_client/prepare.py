@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from contract.entities import Entity
 from contract.errors import EvaluationError
 from contract.gold import GoldTolerances
-from contract.metadata import Entity
 from evaluator_client.areas import area_of
 from evaluator_client.canonical import Primitives, canonicalise
 from evaluator_client.facts import BodyEntity, Facts, Looks

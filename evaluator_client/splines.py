@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from contract.metadata import SplineGeom
+from contract.entities import SplineGeom
 from evaluator_client.tolerances import Array
 
 _POINTS_MAX: Final = 4_096

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from contract.metadata import (
+from contract.entities import (
     ArcEntity,
     CircleEntity,
     EllipseEntity,

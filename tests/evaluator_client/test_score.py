@@ -16,9 +16,10 @@ from PIL import Image
 from broker.evaluator.export import Facts
 from broker.evaluator.render import render_flats
 from broker.evaluator.version import EVALUATOR_VERSION
+from contract.entities import EllipseEntity, EllipseGeom, SplineGeom
 from contract.errors import EvaluationError
 from contract.gold import Entry, SelfCheck
-from contract.metadata import EllipseEntity, EllipseGeom, Metadata, SplineGeom
+from contract.metadata import Metadata
 from contract.records import dump_pretty
 from evaluator_client.gold import GoldEntry, load_entry, verify_cache
 from evaluator_client.gold_writer import write_entry
