@@ -57,6 +57,8 @@ def _begin() -> None:
     A batch listens to them by itself once it has something to end.
     """
     secure_streams()
+    # A shell without job control has its background commands ignore SIGINT, and SIGTERM would be lost with it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in ending_signals():
         if number is not signal.SIGINT:
             signal.signal(number, lambda number, frame: signal.raise_signal(signal.SIGINT))

@@ -35,3 +35,18 @@ def test_the_state_says_interrupted_however_early_it_was(batch: LiveBatch, numbe
     assert [Phase.QUEUED] * 2 == [row.phase for row in state.rollouts]
     assert [] == batch.torn
     assert "Traceback" not in (batch.folder / "stderr.txt").read_text()
+
+
+def test_sigterm_is_heard_by_a_background_command_of_a_shell(batch: LiveBatch) -> None:
+    """Without job control a shell has it ignore SIGINT, as some cron jobs are started."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        batch.start()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    batch.wait_for(lambda state: True)
+    assert batch.process is not None
+    batch.process.send_signal(signal.SIGTERM)
+    code = batch.wait(20)
+
+    assert (130, BatchStatus.INTERRUPTED) == (code, batch.state().status)
