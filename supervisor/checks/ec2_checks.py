@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from contract.config import Ec2HostConfig
@@ -18,7 +18,9 @@ from supervisor.checks.ec2_answers import (
 from supervisor.checks.subject import NOT_ASKED, Subject
 from supervisor.cloud.facts import NO_ANSWER, CloudFacts, Image, MachineType, is_unreachable
 from supervisor.cloud.families import family_of, refusal_of
-from supervisor.cloud.ports import ALIVE, CloudError, FaultKind, Instance
+from supervisor.cloud.ports import ALIVE, CloudError, FaultKind
+from supervisor.hosts.ec2_leftovers import is_expired
+from supervisor.hosts.ec2_names import OWNER_TAG
 from supervisor.issues import Finding, Issue, did_you_mean, few
 
 # AWS refuses a signature that is 15 minutes off; a clock that is a third of that off is not kept by anything.
@@ -228,7 +230,8 @@ def leftovers(subject: Subject, host: Ec2HostConfig, facts: CloudFacts) -> Findi
     """Instances of older batches that are past their time are told, and are no reason to refuse."""
     if isinstance(facts.instances, CloudError):
         return Finding("not known", skipped=True)
-    expired = sorted(item.instance_id for item in facts.instances if _is_expired(item, host.owner, facts.read_at))
+    ours = [one for one in facts.instances if one.tags.get(OWNER_TAG) == host.owner and one.state in ALIVE]
+    expired = sorted(one.instance_id for one in ours if is_expired(one, facts.read_at))
     if not expired:
         return Finding(f"no instance of owner {host.owner!r} is past its time")
     command = "autocad-bench reconcile --all --execute"
@@ -281,14 +284,3 @@ def _is_explained(subject: Subject) -> bool:
         ec2_parts_checks.instance_profile,
     )
     return any(part(subject).issues for part in parts)
-
-
-def _is_expired(instance: Instance, owner: str, now: datetime) -> bool:
-    tags = instance.tags
-    if tags.get("Owner") != owner or instance.state not in ALIVE:
-        return False
-    try:
-        expires_at = datetime.fromisoformat(tags.get("ExpiresAt", ""))
-    except ValueError:
-        return False
-    return expires_at.tzinfo is not None and expires_at < now

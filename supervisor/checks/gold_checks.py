@@ -52,12 +52,14 @@ def gold_cache(subject: Subject) -> Finding:
         users = [entry.rollout_id for task in tasks for _, entry in subject.users_of(task)]
         issues.append(replace(issue, rollout_id=users[0] if len(users) == 1 else None))
     detail = f"{len(names)} gold entries wanted of {gold_dir}"
-    if names and not issues and subject.config.host.kind == "local":
-        made_with, here = read_manifest(gold_dir).evaluator.config_sha256, subject.machine.evaluator_build()
-        if here is not None and here != made_with:
-            # Boxes of texts and pixels of letters may differ by a little: the operator decides whether that matters.
-            detail += "; WARNING: it was made with other libraries or another font than this machine has"
-    return Finding(detail, tuple(issues))
+    if not names or issues or subject.config.host.kind != "local":
+        return Finding(detail, tuple(issues))
+    made_with, here = read_manifest(gold_dir).evaluator.config_sha256, subject.machine.evaluator_build()
+    # Boxes of texts and pixels of letters may differ by a little: the operator decides whether that matters.
+    is_other = here is not None and here != made_with
+    if is_other:
+        detail += "; they were made with other libraries or another font than this machine has"
+    return Finding(detail, warns=is_other)
 
 
 def _task_issue(subject: Subject, name: str, gold: ManifestEntry) -> Issue | None:
